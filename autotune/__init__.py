@@ -1,0 +1,1 @@
+"""Ask for a study and read its results: the service over trials."""

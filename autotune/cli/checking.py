@@ -1,0 +1,24 @@
+"""The command that checks the machine."""
+
+import typer
+
+from autotune.cli.options import Output
+from autotune.cli.tables import write_documents, write_table
+from autotune.doctor import Status, run_checks, this_machine
+from autotune.errors import REPLIES
+from autotune.settings import Settings
+from trials.codec import to_plain
+from trials.errors import TrialSetupError
+
+
+def show_checks(settings: Settings, output: Output) -> None:
+    """Write what every check found, and exit as for a machine that cannot run trials if so."""
+    with this_machine() as machine:
+        checks = run_checks(settings, machine)
+    if output == Output.TABLE:
+        rows = [[check.name, check.status, check.found, check.remedy] for check in checks]
+        write_table("Checks", ["check", "status", "found", "remedy"], rows)
+    else:
+        write_documents([to_plain(check) for check in checks], output)
+    if any(check.status == Status.FAILED for check in checks):
+        raise typer.Exit(REPLIES[TrialSetupError].exit_code)

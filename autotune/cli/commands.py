@@ -1,0 +1,229 @@
+"""The commands. Each parses, calls one function and prints; doors open inside it.
+
+``autotune --help`` must not load torch or ray, hence the imports within the functions.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import options as opt
+
+app = typer.Typer(
+    name="autotune",
+    help="Learn by measurement which memory configuration to train with.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rendering with rich takes longer than everything else of --help
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.command()
+def run(
+    workload: opt.Workload = None,
+    space: opt.Space = None,
+    pins: opt.Pins = None,
+    global_batch: opt.GlobalBatch = None,
+    num_devices: opt.NumDevices = None,
+    memory_budget: opt.MemoryBudget = None,
+    baseline: opt.Baseline = None,
+    deadline: opt.Deadline = None,
+    seed: opt.Seed = None,
+    study: opt.Study = None,
+    store: opt.Store = None,
+    trials: opt.Trials = None,
+    seconds: opt.Seconds = None,
+    device_seconds: opt.DeviceSeconds = None,
+    usd: opt.Usd = None,
+    objectives: opt.Objectives = None,
+    sampler: opt.Sampler = None,
+    quality_repeats: opt.QualityRepeats = None,
+    slots: opt.Slots = None,
+    local: opt.Local = None,
+    ray_address: opt.RayAddress = None,
+    device: opt.Device = None,
+    device_usd_per_hour: opt.DeviceRate = None,
+    device_gib_usd_per_hour: opt.DeviceGibRate = None,
+    host_gib_usd_per_hour: opt.HostGibRate = None,
+    nvme_gib_usd_per_hour: opt.NvmeGibRate = None,
+    settings_file: opt.SettingsFile = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+    verbose: opt.Verbose = 0,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Begin a study: try configs by real trials and find the front.
+
+    Without any flag it trains byte-gpt, a small transformer, on this machine.
+    """
+    from autotune.cli.running import run_and_show
+
+    opt.set_verbosity(verbose, quiet)
+    run_and_show(_settings(locals()), _pins(pins), output=output, is_quiet=quiet)
+
+
+@app.command()
+def resume(
+    study: opt.StudyName,
+    store: opt.Store = None,
+    trials: opt.Trials = None,
+    seconds: opt.Seconds = None,
+    device_seconds: opt.DeviceSeconds = None,
+    usd: opt.Usd = None,
+    slots: opt.Slots = None,
+    local: opt.Local = None,
+    ray_address: opt.RayAddress = None,
+    settings_file: opt.SettingsFile = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+    verbose: opt.Verbose = 0,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Go on with a study where it stopped; a larger budget may be given."""
+    from autotune.cli.running import resume_and_show
+
+    opt.set_verbosity(verbose, quiet)
+    resume_and_show(_settings(locals()), output=output, is_quiet=quiet)
+
+
+@app.command()
+def probe(
+    workload: opt.Workload = None,
+    pins: opt.Pins = None,
+    global_batch: opt.GlobalBatch = None,
+    memory_budget: opt.MemoryBudget = None,
+    deadline: opt.Deadline = None,
+    seed: opt.Seed = None,
+    local: opt.Local = None,
+    ray_address: opt.RayAddress = None,
+    device: opt.Device = None,
+    settings_file: opt.SettingsFile = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+    verbose: opt.Verbose = 0,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Measure one config once: where its memory and its time go. Writes nothing."""
+    from autotune.cli.running import probe_and_show
+
+    opt.set_verbosity(verbose, quiet)
+    probe_and_show(_settings(locals()), _pins(pins), output=output)
+
+
+@app.command()
+def studies(store: opt.Store = None, output: opt.OutputForm = opt.Output.TABLE) -> None:
+    """List the studies of the store."""
+    from autotune.cli.reading import show_studies
+
+    show_studies(_settings(locals()), output)
+
+
+@app.command()
+def trials(
+    study: opt.StudyName, store: opt.Store = None, output: opt.OutputForm = opt.Output.TABLE
+) -> None:
+    """List a study's trials, the ones that did not fit included."""
+    from autotune.cli.reading import show_trials
+
+    show_trials(_settings(locals()), output)
+
+
+@app.command()
+def front(
+    study: opt.StudyName, store: opt.Store = None, output: opt.OutputForm = opt.Output.TABLE
+) -> None:
+    """List the points of a study that no other beats."""
+    from autotune.cli.reading import show_front
+
+    show_front(_settings(locals()), output)
+
+
+@app.command()
+def best(
+    study: opt.StudyName, store: opt.Store = None, output: opt.OutputForm = opt.Output.TABLE
+) -> None:
+    """Show the recommended point of a study, and why."""
+    from autotune.cli.reading import show_best
+
+    show_best(_settings(locals()), output)
+
+
+@app.command()
+def export(
+    study: opt.StudyName,
+    form: Annotated[str, typer.Option("--format", help="json or toml.")] = "json",
+    trial: Annotated[
+        int | None, typer.Option(help="Trial; the recommended one if left out.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="File; standard output if left out.")] = None,
+    store: opt.Store = None,
+) -> None:
+    """Write a trial's config for the pipeline that will train."""
+    from autotune.cli.reading import export_trial
+
+    export_trial(_settings(locals()), form=form, number=trial, to=to)
+
+
+@app.command()
+def dashboard(
+    store: opt.Store = None,
+    port: Annotated[int, typer.Option(help="On the loopback interface; 0 for a free one.")] = 8080,
+) -> None:
+    """Serve the Optuna dashboard of the store, read-only, on this machine alone."""
+    from autotune.cli.serving import serve_dashboard
+
+    serve_dashboard(_settings(locals()), port)
+
+
+@app.command()
+def doctor(
+    store: opt.Store = None,
+    workload: opt.Workload = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+) -> None:
+    """Check what this machine has for trials, and say what to do about what it lacks."""
+    from autotune.cli.checking import show_checks
+
+    show_checks(_settings(locals()), output)
+
+
+@app.command()
+def migrate(store: opt.Store = None) -> None:
+    """Bring an older store up to this program's schema."""
+    from autotune.cli.reading import migrate_store
+
+    migrate_store(_settings(locals()))
+
+
+@app.command()
+def delete(
+    study: opt.StudyName,
+    store: opt.Store = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove a study with its trials; measurements stay and can answer other studies."""
+    from autotune.cli.reading import delete_study
+
+    settings = _settings(locals())
+    if not yes and not typer.confirm(f"delete study {study!r} from the store?", err=True):
+        raise typer.Abort
+    delete_study(settings)
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    """Build the settings from a command's arguments, leaving its other words aside."""
+    from autotune.settings import Settings
+
+    flags = {name: value for name, value in given.items() if name in Settings.model_fields}
+    return Settings.load(flags, given.get("settings_file"))
+
+
+def _pins(pairs: list[str] | None) -> dict[str, object]:
+    from autotune.errors import SettingsError
+
+    pins: dict[str, object] = {}
+    for pair in pairs or ():
+        knob, separator, value = pair.partition("=")
+        if not separator:
+            raise SettingsError(f"--set {pair!r}: write KNOB=VALUE, like checkpoint_interval=2")
+        pins[knob.strip()] = value.strip()
+    return pins

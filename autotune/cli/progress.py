@@ -1,0 +1,146 @@
+"""What a person sees while a study runs: a live panel, and a line for each trial."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from autotune.events import (
+    Event,
+    Heartbeat,
+    Listener,
+    QualityMeasured,
+    StudyBegan,
+    TrialLost,
+    TrialStarted,
+    TrialTold,
+)
+from autotune.objective import direction_of, value_of
+from autotune.records import Objective, Source, StudyRecord, TrialRecord
+from trials.measurement import Direction, Outcome
+
+GIB = 1024**3
+UNITS = {Objective.COST: "$/M samples", Objective.THROUGHPUT: "samples/s"}
+
+
+class Progress:
+    """Turns a study's events into what standard error shows."""
+
+    def __init__(self, console: Console) -> None:
+        """Write to a console; it gets a live panel where a person watches."""
+        self._console = console
+        self._study: StudyRecord | None = None
+        self._counts: Counter[str] = Counter()
+        self._beat = Heartbeat(num_in_flight=0, seconds=0, device_seconds=0, usd=0, front=())
+        self._live: Live | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[Listener]:
+        """Show progress for as long as the context lasts, and yield what to tell events to."""
+        if not self._console.is_terminal:
+            yield self.on_event
+            return
+        with Live(console=self._console, refresh_per_second=4, transient=True) as live:
+            self._live = live
+            yield self.on_event
+
+    def on_event(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, StudyBegan):
+            self._study = event.study
+            self._write(_introduction(event))
+        elif isinstance(event, TrialTold):
+            self._count(event.trial)
+            self._write(_told_line(event.trial))
+        elif isinstance(event, TrialLost):
+            again = "tried again" if event.is_retried else "given up"
+            self._write(f"trial {event.number}: lost, {again}: {event.reason}")
+        elif isinstance(event, QualityMeasured):
+            self._write(_quality_line(event))
+        elif isinstance(event, Heartbeat):
+            self._beat = event
+        if self._live is not None and not isinstance(event, TrialStarted):
+            self._live.update(self._panel())
+
+    def _count(self, trial: TrialRecord) -> None:
+        if trial.source == Source.RUN:
+            self._counts["run"] += 1
+        self._counts[str(trial.outcome)] += 1
+
+    def _write(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+    def _panel(self) -> Table:
+        panel = Table.grid(padding=(0, 1))
+        limit = None if self._study is None else self._study.spec.budget.trials
+        if limit is not None:
+            done = min(self._counts["run"], limit)
+            panel.add_row(ProgressBar(total=limit, completed=done, width=40), f"{done}/{limit}")
+        out_of_memory = self._counts[Outcome.OUT_OF_MEMORY]
+        panel.add_row(
+            f"{self._counts['run']} trials, {self._beat.num_in_flight} in flight, "
+            f"{out_of_memory} out of memory"
+        )
+        panel.add_row(
+            f"{self._beat.seconds:.0f} s, {self._beat.device_seconds:.0f} device-s, "
+            f"${self._beat.usd:.4f}{self._left()}"
+        )
+        if self._study is not None and self._beat.front:
+            panel.add_row("best: " + ", ".join(_bests(self._study, self._beat.front)))
+        return panel
+
+    def _left(self) -> str:
+        budget = None if self._study is None else self._study.spec.budget
+        if budget is None or budget.seconds is None:
+            return ""
+        return f", {max(0.0, budget.seconds - self._beat.seconds):.0f} s left"
+
+
+def _introduction(event: StudyBegan) -> str:
+    study = event.study
+    spec, facts, environment = study.spec, study.facts, study.environment
+    batch = spec.space.global_batch_size
+    batch_text = "free batch" if batch is None else f"global batch {batch}"
+    lines = [
+        f"study {spec.name}: {spec.workload}, {facts.num_parameters / 1e6:.3g} M parameters, "
+        f"{batch_text}",
+        f"on {event.num_slots} slot(s) of {environment.device_name} ({environment.device_kind}), "
+        f"{spec.memory_budget_bytes / GIB:.3g} GiB of memory per trial",
+        f"space {spec.space.name}: {event.num_configs} configs, "
+        f"objectives {', '.join(spec.objectives)}, rates of {spec.rates.dated}",
+    ]
+    lines += [f"not tried: {count} configs, {why}" for why, count in event.exclusions.items()]
+    return "\n".join(lines)
+
+
+def _told_line(trial: TrialRecord) -> str:
+    head = f"trial {trial.number}: {trial.config}: "
+    scores = trial.scores
+    if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
+        return head + f"{str(trial.outcome).replace('_', ' ')}: {trial.reason.partition('.')[0]}"
+    assert trial.measurement is not None and trial.measurement.memory is not None
+    peak = trial.measurement.memory.peak_device_bytes / 1024**2
+    cached = " (from the store)" if trial.source == Source.CACHED else ""
+    return (
+        f"{head}{scores.throughput_samples_per_second:.4g} samples/s, "
+        f"${scores.cost_usd_per_million_samples:.4g}/M, {peak:,.1f} MiB{cached}"
+    )
+
+
+def _quality_line(event: QualityMeasured) -> str:
+    reading = event.measurement.quality
+    found = event.measurement.reason if reading is None else f"{reading.value:.4f}"
+    return f"quality of {event.numerics}, seed {event.seed}: {found}"
+
+
+def _bests(study: StudyRecord, front: Sequence[TrialRecord]) -> Iterator[str]:
+    for objective in study.spec.objectives:
+        direction = direction_of(objective, study.facts.quality_direction)
+        values = [v for trial in front if (v := value_of(trial.scores, objective)) is not None]
+        best = (min if direction == Direction.MINIMIZE else max)(values)
+        yield f"{best:.4g} {UNITS.get(objective, study.facts.quality_name)}"

@@ -1,0 +1,169 @@
+"""Commands that run trials: what they show while they work and at the end."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+from rich.console import Console
+
+from autotune.cli.options import Output
+from autotune.cli.progress import Progress
+from autotune.cli.tables import front_table, mib, write_documents, write_table
+from autotune.documents import trial_document
+from autotune.events import Listener
+from autotune.records import StudyRecord, StudyState
+from autotune.session import Probe, probe, resume_study, run_study
+from autotune.settings import Settings
+from autotune.tuner import StopSwitch, StudyResult
+from trials.codec import to_plain
+from trials.measurement import Measurement, Outcome
+
+INTERRUPTED = 130
+NOTHING_FITS = 5
+_Run = Callable[[Listener, StopSwitch], tuple[StudyRecord, StudyResult]]
+
+
+def run_and_show(
+    settings: Settings, pins: Mapping[str, object], *, output: Output, is_quiet: bool
+) -> None:
+    """Begin a study and show it."""
+
+    def begin(listen: Listener, stop: StopSwitch) -> tuple[StudyRecord, StudyResult]:
+        return run_study(settings, pins, listen=listen, stop=stop)
+
+    _show(begin, output=output, is_quiet=is_quiet)
+
+
+def resume_and_show(settings: Settings, *, output: Output, is_quiet: bool) -> None:
+    """Go on with a study and show it."""
+
+    def go_on(listen: Listener, stop: StopSwitch) -> tuple[StudyRecord, StudyResult]:
+        return resume_study(settings, listen=listen, stop=stop)
+
+    _show(go_on, output=output, is_quiet=is_quiet)
+
+
+def probe_and_show(settings: Settings, pins: Mapping[str, object], *, output: Output) -> None:
+    """Measure one config and show where its memory and time go."""
+    with _interruptible(StopSwitch()):
+        found = probe(settings, pins)
+    if output == Output.TABLE:
+        _probe_tables(found)
+    else:
+        _probe_document(found, output)
+    if found.measurement.outcome != Outcome.COMPLETED:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
+    stop = StopSwitch()
+    progress = Progress(Console(stderr=True, quiet=is_quiet))
+    with progress.shown() as listen, _interruptible(stop):
+        study, result = run(listen, stop)
+    if output == Output.TABLE:
+        _result_tables(study, result)
+    else:
+        write_documents([trial_document(trial, study) for trial in result.front], output)
+    if not is_quiet:
+        sys.stderr.write(_closing(study, result))
+    if result.state == StudyState.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _interruptible(stop: StopSwitch) -> Iterator[None]:
+    """Make Ctrl-C a request: once to stop asking, twice to end what runs, thrice to leave."""
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        stop.press()
+        if stop.level == 1 and stop.is_watched:
+            sys.stderr.write("stopping: trials under way are finished; Ctrl-C again ends them\n")
+        elif stop.level == 2 and stop.is_watched:
+            sys.stderr.write("ending the trials under way\n")
+        else:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _result_tables(study: StudyRecord, result: StudyResult) -> None:
+    chosen = result.recommendation
+    front_table(study, result.front, None if chosen is None else chosen.number)
+    if chosen is not None:
+        sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+
+
+def _closing(study: StudyRecord, result: StudyResult) -> str:
+    name, spending = study.spec.name, result.spending
+    lines = [
+        f"study {name} {result.state}: {result.stop_reason}",
+        f"it cost {spending.seconds:.0f} s, {spending.device_seconds:.0f} device-seconds, "
+        f"${spending.usd:.4f} at the device rate of {study.spec.rates.dated}",
+    ]
+    if result.num_unscored:
+        lines.append(f"{result.num_unscored} measured trial(s) wait for their quality")
+    if result.state == StudyState.INTERRUPTED:
+        lines.append(f"go on with: autotune resume {name}")
+    elif result.recommendation is not None:
+        lines.append(f"take it with you: autotune export {name} --format toml")
+    return "\n".join(lines) + "\n"
+
+
+def _probe_tables(found: Probe) -> None:
+    measurement = found.measurement
+    sys.stdout.write(f"{found.config}: {str(measurement.outcome).replace('_', ' ')}\n")
+    if measurement.reason:
+        sys.stdout.write(f"{measurement.reason}\n")
+    if measurement.memory is not None:
+        write_table("Memory", ["kind", "MiB"], _memory_rows(found))
+    if measurement.timing is not None:
+        write_table("Time", ["kind", "value"], _time_rows(measurement))
+    if measurement.failure is not None and measurement.failure.log_tail:
+        sys.stdout.write(f"last lines of the trial:\n{measurement.failure.log_tail}\n")
+
+
+def _memory_rows(found: Probe) -> list[list[str]]:
+    memory = found.measurement.memory
+    assert memory is not None
+    rows = [[kind.replace("_", " "), mib(size)] for kind, size in memory.by_kind.items()]
+    rows.append(["peak on the device", mib(memory.peak_device_bytes)])
+    if memory.peak_reserved_bytes is not None:
+        rows.append(["peak reserved by the allocator", mib(memory.peak_reserved_bytes)])
+    rows.append(["memory budget", mib(found.memory_budget_bytes)])
+    rows.append(["on the host beside it", mib(memory.peak_host_bytes)])
+    return rows
+
+
+def _time_rows(measurement: Measurement) -> list[list[str]]:
+    timing = measurement.timing
+    assert timing is not None
+    half = (timing.high_seconds - timing.low_seconds) / 2
+    return [
+        ["optimizer step", f"{timing.mean_seconds * 1e3:,.1f} ms ±{half * 1e3:,.1f}"],
+        ["steps timed", str(len(timing.step_seconds))],
+        ["steps skipped by the gradient scaler", str(timing.skipped_steps)],
+        ["samples per second", f"{timing.samples_per_second:,.4g}"],
+        ["units per second", f"{timing.units_per_step / timing.mean_seconds:,.4g}"],
+        ["waiting for data, per step", f"{timing.data_wait_seconds * 1e3:,.1f} ms"],
+        ["warm-up", f"{timing.warm_up_seconds:,.2f} s"],
+        ["whole trial", f"{measurement.process_seconds:,.2f} s"],
+    ]
+
+
+def _probe_document(found: Probe, output: Output) -> None:
+    document = to_plain(found)
+    if output == Output.JSON:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        write_documents([document], output)

@@ -1,0 +1,396 @@
+"""What this machine has for trials, found out by trying, and what to do about what it lacks."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from autotune.errors import StoreError, WorkersError
+from autotune.settings import Settings
+from autotune.store.engine import normalise_url
+from autotune.store.sql import SqlStore
+from autotune.workers.probes import probe_spec, probed_environment
+from trials import nvml
+from trials.child import PRELOAD
+from trials.errors import TrialSetupError
+from trials.host import TrialHost
+from trials.machine import host_free_bytes, host_memory_bytes, processor_name, usable_cores
+from trials.measurement import Measurement
+from trials.spec import Task, TrialSpec
+
+GIB = 2**30
+LOW_MEMORY_BYTES = 2 * GIB
+LOW_DISK_BYTES = GIB
+PATIENCE_SECONDS = 120.0
+"""How long a process of a check may take; the first import of torch can take a minute."""
+
+COMPILERS = (("cc", "gcc", "clang"), ("c++", "g++", "clang++"))
+RESET_PEAK = """
+from pathlib import Path
+Path("/proc/self/clear_refs").write_text("5")
+if "VmHWM" not in Path("/proc/self/status").read_text():
+    raise SystemExit("/proc/self/status has no VmHWM")
+"""
+KEEP_LIMIT = """
+import resource
+_, hard = resource.getrlimit(resource.RLIMIT_DATA)
+resource.setrlimit(resource.RLIMIT_DATA, (2**27, hard))
+try:
+    bytearray(2**28)
+except MemoryError:
+    raise SystemExit
+raise SystemExit("256 MiB were granted under an RLIMIT_DATA of 128 MiB")
+"""
+
+
+class Status(StrEnum):
+    """How a check went.
+
+    ok       there, and it works
+    warning  trials run; something else does not
+    failed   trials cannot run
+    """
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: Of the thing.
+        status: How it went.
+        found: What is there, or what is wrong.
+        remedy: What to do about it; empty when it is ok.
+    """
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A Python package that some of the program needs.
+
+    Attributes:
+        name: As it is installed.
+        module: Imported to see whether it works; empty where being installed is enough.
+        if_broken: Status when it is installed and cannot be imported.
+        remedy: What to do when it is missing or broken.
+    """
+
+    name: str
+    module: str = ""
+    if_broken: Status = Status.WARNING
+    remedy: str
+
+
+PACKAGES = (
+    Package(
+        name="bitsandbytes",
+        module="bitsandbytes.optim",
+        if_broken=Status.FAILED,  # what starts trials imports it where it is installed
+        remedy="pip install --force-reinstall bitsandbytes, or do without it and without "
+        "optimizer_bits=8: pip uninstall bitsandbytes",
+    ),
+    Package(
+        name="deepspeed",
+        remedy="pip install deepspeed; nothing needs it before the next release",
+    ),
+    Package(name="ray", module="ray", remedy="pip install 'ray>=2.60', or run with --local"),
+    Package(
+        name="optuna-dashboard",
+        module="optuna_dashboard",
+        remedy="pip install optuna-dashboard; only autotune dashboard needs it",
+    ),
+)
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def complaint_about(code: str) -> str:
+    """Run Python code in a process of its own and return its last words; empty if it worked."""
+    command = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PATIENCE_SECONDS:.0f} seconds"
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Return what may still be written to a folder's filesystem."""
+    return shutil.disk_usage(folder).free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the checks ask, and who answers.
+
+    Attributes:
+        run_trial: Runs a trial in a process of its own.
+        system: The operating system's name.
+        complaint_about: Tries Python code in a process of its own.
+        find_program: Finds a program by name.
+        installed_version: Finds a package's version.
+        cores: Lists the cores that may be used.
+        free_memory_bytes: Reads the host memory that could be had.
+        free_disk_bytes: Reads the space left in a folder.
+        temporary_folder: Finds where temporary files go.
+        num_gpus: Counts GPUs.
+        driver_version: Asks the NVIDIA driver.
+        device_files: Where the kernel shows devices.
+    """
+
+    run_trial: Callable[[TrialSpec], Measurement]
+    system: str = field(default_factory=platform.system)
+    complaint_about: Callable[[str], str] = complaint_about
+    find_program: Callable[[str], str | None] = shutil.which
+    installed_version: Callable[[str], str | None] = installed_version
+    cores: Callable[[], tuple[int, ...]] = usable_cores
+    free_memory_bytes: Callable[[], int] = host_free_bytes
+    free_disk_bytes: Callable[[Path], int] = free_disk_bytes
+    temporary_folder: Callable[[], str] = tempfile.gettempdir
+    num_gpus: Callable[[], int] = nvml.num_gpus
+    driver_version: Callable[[], str] = nvml.driver_version
+    device_files: Path = Path("/dev")
+
+
+@contextmanager
+def this_machine() -> Iterator[Machine]:
+    """Yield the machine as it is."""
+    host = TrialHost()
+    try:
+        yield Machine(run_trial=host.run)
+    finally:
+        host.close()
+
+
+def run_checks(settings: Settings, machine: Machine) -> list[Check]:
+    """Look at everything, whatever is missing.
+
+    Args:
+        settings: The store, the workload and the device to look at.
+        machine: From ``this_machine``.
+
+    Raises:
+        SettingsError: The store's address is none.
+    """
+    checks = [_ok("python", f"{platform.python_version()} at {sys.executable}"), _system(machine)]
+    if checks[-1].status == Status.FAILED:
+        return checks
+    kind = settings.device or ("cuda" if machine.num_gpus() else "cpu")
+    checks += [
+        *_store_checks(settings.store, machine),
+        _temporary_files(machine),
+        _cores(machine),
+        _memory(machine),
+        _peak_memory(machine),
+        _memory_limit(machine, is_needed=kind == "cpu"),
+        _torch(machine),
+    ]
+    if checks[-1].status == Status.OK:
+        checks += [_device(machine, kind), _workload(machine, settings.workload)]
+    checks += [_nvml(machine), _compilers(machine)]
+    return checks + [_package(machine, package) for package in PACKAGES]
+
+
+def _ok(name: str, found: str) -> Check:
+    return Check(name=name, status=Status.OK, found=found)
+
+
+def _warning(name: str, found: str, remedy: str) -> Check:
+    return Check(name=name, status=Status.WARNING, found=found, remedy=remedy)
+
+
+def _failed(name: str, found: str, remedy: str) -> Check:
+    return Check(name=name, status=Status.FAILED, found=found, remedy=remedy)
+
+
+def _refused(name: str, error: Exception) -> Check:
+    """Fail for an error of ours, which tells its remedy after what is wrong."""
+    found, _, remedy = str(error).partition("; ")
+    return _failed(name, found, remedy)
+
+
+def _system(machine: Machine) -> Check:
+    if machine.system == "Linux":
+        return _ok("system", platform.platform())
+    return _failed("system", machine.system, "run trials on Linux: they need its /proc")
+
+
+def _peak_memory(machine: Machine) -> Check:
+    complaint = machine.complaint_about(RESET_PEAK)
+    if not complaint:
+        return _ok("peak memory", "can be reset and read")
+    return _failed("peak memory", complaint, "run outside of a sandbox that hides /proc")
+
+
+def _memory_limit(machine: Machine, *, is_needed: bool) -> Check:
+    complaint = machine.complaint_about(KEEP_LIMIT)
+    if not complaint:
+        return _ok("memory limit", "the kernel keeps RLIMIT_DATA")
+    make = _failed if is_needed else _warning
+    remedy = "trials on CPU need Linux 4.7 or later, outside of a sandbox that emulates it"
+    return make("memory limit", complaint, remedy)
+
+
+def _cores(machine: Machine) -> Check:
+    found = f"{len(machine.cores())} x {processor_name()}"
+    if len(machine.cores()) > 1:
+        return _ok("cores", found)
+    return _warning("cores", found, "give it two: beside the driver a trial's times are noisy")
+
+
+def _memory(machine: Machine) -> Check:
+    free = machine.free_memory_bytes()
+    found = f"{_gib(free)} of {_gib(host_memory_bytes())} free"
+    if free >= LOW_MEMORY_BYTES:
+        return _ok("memory", found)
+    return _warning("memory", found, f"end other programs: trials need {_gib(LOW_MEMORY_BYTES)}")
+
+
+def _temporary_files(machine: Machine) -> Check:
+    name = "temporary files"
+    try:
+        folder = Path(machine.temporary_folder())
+    except FileNotFoundError as error:
+        return _failed(name, str(error), "set TMPDIR to a folder that can be written to")
+    return _space(name, folder, machine)
+
+
+def _space(name: str, folder: Path, machine: Machine) -> Check:
+    free = machine.free_disk_bytes(folder)
+    found = f"{_gib(free)} free in {folder}"
+    if free >= LOW_DISK_BYTES:
+        return _ok(name, found)
+    return _warning(name, found, f"free some: below {_gib(LOW_DISK_BYTES)} is little")
+
+
+def _store_checks(store_url: str, machine: Machine) -> list[Check]:
+    url = normalise_url(store_url)
+    if url.get_backend_name() != "sqlite":
+        return [_store(store_url)]
+    assert url.database is not None
+    path = Path(url.database)
+    folder = next(place for place in path.parents if place.exists())
+    store = _store(store_url) if path.exists() else _new_store(path, folder)
+    return [store, _space("disk", folder, machine)]
+
+
+def _store(store_url: str) -> Check:
+    try:
+        with closing(SqlStore.open(store_url)) as store:
+            count = len(store.studies())
+    except StoreError as error:
+        return _refused("store", error)
+    return _ok("store", f"reached, its schema is current, {count} studies")
+
+
+def _new_store(path: Path, folder: Path) -> Check:
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return _ok("store", f"none yet; the first study makes {path}")
+    remedy = "choose a folder that you may write to, with --store"
+    return _failed("store", f"{path} cannot be made in {folder}", remedy)
+
+
+def _torch(machine: Machine) -> Check:
+    try:
+        environment = probed_environment("cpu", machine.run_trial(probe_spec()))
+    except (WorkersError, TrialSetupError) as error:
+        reason = machine.complaint_about(f"import {PRELOAD}") or str(error)
+        remedy = "pip install --force-reinstall torch, unless another check says the same"
+        return _failed("torch", reason, remedy)
+    return _ok("torch", f"{environment.torch}, in a trial's own process")
+
+
+def _device(machine: Machine, kind: str) -> Check:
+    if kind == "cpu":
+        count = machine.num_gpus()
+        found = f"{count} GPU(s), left alone" if count else "no GPU"
+        return _ok("device", f"{found}: trials run on cpu")
+    try:
+        spec = replace(probe_spec(), device="cuda:0")
+        gpu = probed_environment(spec.device, machine.run_trial(spec))
+    except (WorkersError, TrialSetupError) as error:
+        remedy = "install torch for the driver's CUDA, or run with --device cpu"
+        return _failed("device", str(error), remedy)
+    memory = _gib(gpu.device_memory_bytes)
+    return _ok("device", f"{machine.num_gpus()} x {gpu.device_name}, {memory}, CUDA {gpu.cuda}")
+
+
+def _workload(machine: Machine, reference: str) -> Check:
+    spec = replace(probe_spec(), workload=reference, task=Task.DESCRIBE)
+    try:
+        measurement = machine.run_trial(spec)
+    except TrialSetupError as error:
+        return _refused("workload", error)
+    facts = measurement.facts
+    if facts is None:
+        return _failed("workload", f"{reference}: {measurement.reason}", "name one that builds")
+    return _ok(
+        "workload", f"{reference}: {facts.num_parameters:,} parameters, {facts.num_blocks} blocks"
+    )
+
+
+def _nvml(machine: Machine) -> Check:
+    try:
+        return _ok("nvml", f"driver {machine.driver_version()}")
+    except TrialSetupError as error:
+        if not (machine.device_files / "nvidiactl").exists():
+            return _ok("nvml", "no NVIDIA driver; only GPUs need it")
+        remedy = "mend the NVIDIA driver (after an update, restart): GPUs go unused without it"
+        return _warning("nvml", str(error), remedy)
+
+
+def _compilers(machine: Machine) -> Check:
+    paths = [next(filter(None, map(machine.find_program, names)), None) for names in COMPILERS]
+    found = ", ".join(
+        path or f"no {names[0]}" for path, names in zip(paths, COMPILERS, strict=True)
+    )
+    if all(paths):
+        return _ok("compilers", found)
+    remedy = "install gcc and g++; nothing needs them before the next release"
+    return _warning("compilers", found, remedy)
+
+
+def _package(machine: Machine, package: Package) -> Check:
+    version = machine.installed_version(package.name)
+    if version is None:
+        return _warning(package.name, "not installed", package.remedy)
+    complaint = machine.complaint_about(f"import {package.module}") if package.module else ""
+    if not complaint:
+        return _ok(package.name, version)
+    return Check(
+        name=package.name,
+        status=package.if_broken,
+        found=f"{version} cannot be imported: {complaint}",
+        remedy=package.remedy,
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"

@@ -1,0 +1,73 @@
+"""What a running study tells whoever watches it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.records import StudyRecord, TrialRecord
+from trials.measurement import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyBegan:
+    """A study is about to run, or to go on.
+
+    Attributes:
+        study: The study.
+        num_configs: Configs of its space that can run here.
+        exclusions: Configs that cannot, by reason.
+        num_slots: Trials at once.
+    """
+
+    study: StudyRecord
+    num_configs: int
+    exclusions: dict[str, int]
+    num_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """A trial was sent to a slot."""
+
+    number: int
+    config: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTold:
+    """A trial's result is in the store and with the sampler."""
+
+    trial: TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLost:
+    """A trial brought no result; its config may be tried again."""
+
+    number: int
+    reason: str
+    is_retried: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityMeasured:
+    """A quality run of a numerics class is over."""
+
+    numerics: str
+    seed: int
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Nothing happened, and the study goes on."""
+
+    num_in_flight: int
+    seconds: float
+    device_seconds: float
+    usd: float
+    front: tuple[TrialRecord, ...]
+
+
+Event = StudyBegan | TrialStarted | TrialTold | TrialLost | QualityMeasured | Heartbeat
+Listener = Callable[[Event], None]

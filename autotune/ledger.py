@@ -1,0 +1,260 @@
+"""A study's trials in the store and in Optuna, kept in step by the one that writes both.
+
+Order of writing, so that a driver may die between any two lines: asked in Optuna, leased in the
+store, measured in the store, told to Optuna, told in the store. ``recover`` picks up from each.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from autotune.baselines import first_configs
+from autotune.front import Recommendation, pareto_front, recommend
+from autotune.objective import Quality, Verdict, judge, predicted_verdict
+from autotune.optimizer.study import OptunaStudy
+from autotune.records import (
+    MeasurementKey,
+    Objective,
+    Source,
+    StoredMeasurement,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+)
+from autotune.reuse import TooLarge, answer_from, surely_too_large
+from autotune.store.base import StudyStore
+from search_spaces import TrainingConfig
+from trials.measurement import Measurement, Outcome
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 2
+
+
+class Ledger:
+    """Trials of one study: asks for them, and books what becomes of each."""
+
+    def __init__(
+        self,
+        *,
+        store: StudyStore,
+        optuna: OptunaStudy,
+        record: StudyRecord,
+        protocol: str,
+        on_told: Callable[[TrialRecord], None],
+    ) -> None:
+        """Open the books; nothing is written yet.
+
+        Args:
+            store: Where trials and measurements go.
+            optuna: Who proposes configs.
+            record: The study.
+            protocol: How its trials measure.
+            on_told: Called with every trial once it is told.
+        """
+        self._store = store
+        self._optuna = optuna
+        self._record = record
+        self._spec = record.spec
+        self._protocol = protocol
+        self._on_told = on_told
+        self.trials: dict[int, TrialRecord] = {}
+        self.front: list[TrialRecord] = []
+
+    @property
+    def recommendation(self) -> Recommendation | None:
+        """The point of the front to train with."""
+        return recommend(self.front, self._spec.objectives, self._record.facts.quality_direction)
+
+    @property
+    def unscored(self) -> list[TrialRecord]:
+        """Trials that are measured and not told: their quality is on the way."""
+        return [t for t in self.trials.values() if t.state == TrialState.MEASURED]
+
+    def has_more(self) -> bool:
+        """Tell whether any config is left to ask."""
+        return bool(self._optuna.open_configs()) or self._optuna.num_waiting() > 0
+
+    def ask(self) -> TrialRecord:
+        """Return the next trial: leased, and either to be run or answered already.
+
+        A trial that earlier measurements answer comes back measured or told.
+        """
+        number, config, attempt = self._optuna.ask()
+        trial = TrialRecord(
+            study=self._spec.name,
+            number=number,
+            config=config,
+            state=TrialState.LEASED,
+            attempt=attempt,
+            lease=uuid.uuid4().hex,
+        )
+        stored = answer_from(
+            self._store.measurements(self._key(config)), self._spec.memory_budget_bytes
+        )
+        if stored is not None:
+            return self._answer(trial, stored)
+        too_large = surely_too_large(config, self.trials.values())
+        if too_large is not None:
+            return self._predict(trial, too_large)
+        self._store.open_trial(trial)
+        return trial
+
+    def accept(self, trial: TrialRecord, measurement: Measurement) -> TrialRecord | None:
+        """Book a trial's measurement; None when its lease no longer stands."""
+        if not self._keep(trial, measurement):
+            logger.warning("late result of trial %s kept as evidence only", trial.number)
+            return None
+        return self._measured(trial, measurement)
+
+    def lose(self, trial: TrialRecord, reason: str, *, next_attempt: int) -> bool:
+        """Give a trial up for a fault that is not its config's.
+
+        Returns:
+            Whether the config is tried again.
+        """
+        self._optuna.fail(trial.number, reason)
+        self._store.lose_trial(self._spec.name, trial.number, reason)
+        is_retried = next_attempt <= MAX_ATTEMPTS
+        if is_retried:
+            self._optuna.enqueue(trial.config, next_attempt)
+        return is_retried
+
+    def keep_evidence(self, trial: TrialRecord, measurement: Measurement) -> None:
+        """Keep what a lost trial found, attached to no trial."""
+        self._keep(trial, measurement)
+
+    def tell(self, trial: TrialRecord, quality: Quality | None) -> None:
+        """Score a measured trial and tell the sampler, the store and the front."""
+        assert trial.measurement is not None
+        verdict = judge(
+            trial.measurement,
+            budget_bytes=self._spec.memory_budget_bytes,
+            rates=self._spec.rates,
+            quality=quality,
+        )
+        reason = trial.reason or (quality.reason if quality is not None else "")
+        self._tell(replace(trial, reason=reason), verdict)
+
+    def needs_quality(self, trial: TrialRecord) -> bool:
+        """Tell whether a trial's class must have a quality before it is told."""
+        is_completed = trial.outcome == Outcome.COMPLETED
+        return is_completed and Objective.QUALITY in self._spec.objectives
+
+    def recover(self, configs: Sequence[TrainingConfig]) -> list[TrialRecord]:
+        """Take up what an earlier driver left, or enqueue what comes first.
+
+        Returns:
+            Every trial that has a result.
+        """
+        stored = self._store.trials(self._spec.name)
+        by_number = {trial.number: trial for trial in stored}
+        self._optuna.fail_half_asked("the driver ended while it asked")
+        running = self._optuna.running()
+        for number, (config, attempt) in running.items():
+            if number not in by_number or by_number[number].state == TrialState.LEASED:
+                self._take_back(number, config, attempt)
+        for trial in stored:
+            if trial.state == TrialState.LEASED and trial.number not in running:
+                self._store.lose_trial(self._spec.name, trial.number, "the driver ended")
+        with_result = [t for t in stored if t.state in (TrialState.MEASURED, TrialState.TOLD)]
+        self.trials = {trial.number: trial for trial in with_result}
+        self._optuna.close_configs([trial.config for trial in with_result])
+        self._close_too_large(with_result)
+        if not stored and not self._optuna.num_waiting():
+            for config in first_configs(configs, self._spec.baseline):
+                self._optuna.enqueue(config)
+        self._update_front()
+        return with_result
+
+    def _take_back(self, number: int, config: TrainingConfig, attempt: int) -> None:
+        reason = "the driver ended before the result came"
+        self._optuna.fail(number, reason)
+        self._store.lose_trial(self._spec.name, number, reason)
+        self._optuna.enqueue(config, attempt)
+
+    def _answer(self, trial: TrialRecord, stored: StoredMeasurement) -> TrialRecord:
+        cached = replace(trial, source=Source.CACHED, measurement_id=stored.id)
+        measured = self._measured(cached, stored.measurement)
+        self._store.open_trial(measured)
+        return measured
+
+    def _predict(self, trial: TrialRecord, too_large: TooLarge) -> TrialRecord:
+        predicted = replace(
+            trial,
+            state=TrialState.MEASURED,
+            source=Source.PREDICTED,
+            outcome=Outcome.OUT_OF_MEMORY,
+            reason=too_large.reason,
+        )
+        self._store.open_trial(predicted)
+        verdict = predicted_verdict(too_large.attempted_bytes, self._spec.memory_budget_bytes)
+        return self._tell(predicted, verdict)
+
+    def _measured(self, trial: TrialRecord, measurement: Measurement) -> TrialRecord:
+        measured = replace(
+            trial,
+            state=TrialState.MEASURED,
+            outcome=measurement.outcome,
+            reason=measurement.reason,
+            measurement=measurement,
+        )
+        self.trials[trial.number] = measured
+        self._close_too_large([measured])
+        return measured
+
+    def _close_too_large(self, trials: Sequence[TrialRecord]) -> None:
+        witnesses = [t for t in trials if t.outcome == Outcome.OUT_OF_MEMORY]
+        if witnesses:
+            is_open = self._optuna.open_configs()
+            self._optuna.close_configs([c for c in is_open if surely_too_large(c, witnesses)])
+
+    def _tell(self, trial: TrialRecord, verdict: Verdict) -> TrialRecord:
+        seen = [t.scores for t in self.trials.values() if t.is_feasible]
+        self._optuna.tell(trial.number, verdict, seen, _notes(trial))
+        self._store.tell_trial(trial, verdict.scores, verdict.violation)
+        told = replace(
+            trial, state=TrialState.TOLD, scores=verdict.scores, violation=verdict.violation
+        )
+        self.trials[trial.number] = told
+        if told.is_feasible:
+            self._update_front()
+        logger.info("trial %s: %s, %s", told.number, told.config, told.outcome)
+        self._on_told(told)
+        return told
+
+    def _update_front(self) -> None:
+        direction = self._record.facts.quality_direction
+        self.front = pareto_front(list(self.trials.values()), self._spec.objectives, direction)
+        chosen = self.recommendation
+        numbers = [trial.number for trial in self.front]
+        recommended = None if chosen is None else chosen.number
+        self._store.set_front(self._spec.name, numbers, recommended)
+
+    def _keep(self, trial: TrialRecord, measurement: Measurement) -> bool:
+        return self._store.record_measurement(
+            trial, self._key(trial.config), self._spec.memory_budget_bytes, measurement
+        )
+
+    def _key(self, config: TrainingConfig) -> MeasurementKey:
+        return MeasurementKey(
+            workload=self._record.facts.fingerprint,
+            config=config,
+            environment=self._record.environment.hash,
+            protocol=self._protocol,
+        )
+
+
+def _notes(trial: TrialRecord) -> dict[str, str | float]:
+    """Return what a dashboard shows of a trial beside its values."""
+    notes: dict[str, str | float] = {
+        "outcome": str(trial.outcome),
+        "source": str(trial.source),
+        "config": str(trial.config),
+    }
+    if trial.reason:
+        notes["reason"] = trial.reason[:500]
+    if trial.measurement is not None and trial.measurement.memory is not None:
+        notes["peak_device_mib"] = round(trial.measurement.memory.peak_device_bytes / 2**20, 1)
+    return notes

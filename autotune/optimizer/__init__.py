@@ -1,0 +1,1 @@
+"""Optuna's side of a study: the only door to optuna and its dashboard."""

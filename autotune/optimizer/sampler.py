@@ -1,0 +1,172 @@
+"""A sampler that only proposes open members of an enumerated space.
+
+The seam for samplers: any of Optuna's may stand behind it. It proposes; the nearest config that
+is a member of the space, and neither tried nor ruled out, is what gets asked.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.optimizer.trend import likely_to_fit
+from search_spaces import KNOBS, KnobValue, TrainingConfig
+
+SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
+    "tpe": lambda seed: TPESampler(multivariate=True, constant_liar=True, seed=seed),
+    "random": lambda seed: RandomSampler(seed=seed),
+}
+
+
+class SpaceSampler(BaseSampler):
+    """Snaps another sampler's proposals to the open configs of a space."""
+
+    def __init__(self, inner: BaseSampler, configs: Sequence[TrainingConfig]) -> None:
+        """Wrap a sampler.
+
+        Args:
+            inner: Proposes points of the space's bounding box.
+            configs: Every member of the space.
+        """
+        self._inner = inner
+        self._configs = list(configs)
+        self.distributions = knob_distributions(configs)
+        self._open = {config.hash: True for config in configs}
+        points = {config: config.as_dict() for config in configs}
+        self._by_values = {
+            tuple(point[name] for name in self.distributions): config
+            for config, point in points.items()
+        }
+        self._grid = np.array([self._position(c.as_dict()) for c in configs], dtype=float)
+
+    @property
+    def num_open(self) -> int:
+        """Configs that may still be asked."""
+        return sum(self._open.values())
+
+    def close_configs(self, configs: Collection[TrainingConfig]) -> None:
+        """Never ask these configs again, except when they are enqueued."""
+        for config in configs:
+            self._open[config.hash] = False
+
+    def open_configs(self) -> list[TrainingConfig]:
+        """Return the configs that may still be asked."""
+        return [config for config in self._configs if self._open[config.hash]]
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return every knob that varies; see BaseSampler."""
+        return dict(self.distributions)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return an open config near the inner sampler's proposal; see BaseSampler."""
+        inner_space = self._inner.infer_relative_search_space(study, trial)
+        proposal = self._inner.sample_relative(study, trial, inner_space)
+        for name, distribution in self.distributions.items():
+            if name not in proposal:
+                proposal[name] = self._inner.sample_independent(study, trial, name, distribution)
+        chosen = self._nearest_open(proposal, self._is_likely(study)).as_dict()
+        return {name: chosen[name] for name in self.distributions}
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Leave knobs beside the space to the inner sampler; see BaseSampler."""
+        return self._inner.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """See BaseSampler."""
+        self._inner.before_trial(study, trial)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """See BaseSampler."""
+        self._inner.after_trial(study, trial, state, values)
+
+    def reseed_rng(self) -> None:
+        """See BaseSampler."""
+        self._inner.reseed_rng()
+
+    def config_of(self, params: dict[str, Any]) -> TrainingConfig:
+        """Return the member of the space with these values of the varying knobs."""
+        return self._by_values[tuple(params[name] for name in self.distributions)]
+
+    def _nearest_open(
+        self, proposal: dict[str, Any], is_likely: NDArray[np.bool_]
+    ) -> TrainingConfig:
+        """Return the open config nearest to a proposal, of the likely ones if there are any."""
+        is_open = np.array([self._open[config.hash] for config in self._configs])
+        wanted = is_open & is_likely if np.any(is_open & is_likely) else is_open
+        distance = np.abs(self._grid - self._position(proposal)).sum(axis=1)
+        distance[~wanted] = np.inf
+        return self._configs[int(distance.argmin())]
+
+    def _is_likely(self, study: Study) -> NDArray[np.bool_]:
+        told = [
+            trial
+            for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            if trial.constraints.get("valid") == 0.0
+        ]
+        tried = [self.config_of(trial.params) for trial in told]
+        violations = [trial.constraints["memory"] for trial in told]
+        return likely_to_fit(self._configs, tried, violations)
+
+    def _position(self, values: dict[str, Any]) -> list[float]:
+        """Return a point's place in the unit box: numbers by log or share, names one-hot."""
+        place: list[float] = []
+        for name, distribution in self.distributions.items():
+            if isinstance(distribution, IntDistribution):
+                place.append(_share(values[name], distribution))
+            elif isinstance(distribution, CategoricalDistribution):
+                place.extend(float(values[name] == choice) / 2 for choice in distribution.choices)
+        return place
+
+
+def knob_distributions(configs: Sequence[TrainingConfig]) -> dict[str, BaseDistribution]:
+    """Return Optuna's distribution of each knob that varies independently over a space.
+
+    Accumulation that follows from the micro-batch is left out: it is no choice. A space of one
+    config keeps its micro-batch, since Optuna needs a parameter.
+    """
+    points = [config.as_dict() for config in configs]
+    varying = {name: sorted({p[name] for p in points}, key=str) for name in KNOBS}
+    splits = {(p["micro_batch_size"], p["accumulation_steps"]) for p in points}
+    if len(splits) == len(varying["micro_batch_size"]):
+        del varying["accumulation_steps"]
+    kept = {name: values for name, values in varying.items() if len(values) > 1}
+    kept = kept or {"micro_batch_size": varying["micro_batch_size"]}
+    return {name: _distribution(name, values) for name, values in kept.items()}
+
+
+def _distribution(name: str, values: Sequence[KnobValue]) -> BaseDistribution:
+    if not KNOBS[name].is_ordered:
+        return CategoricalDistribution(list(values))
+    numbers = [int(value) for value in values]
+    low, high = min(numbers), max(numbers)
+    return IntDistribution(low, high, log=low >= 1)
+
+
+def _share(value: int, distribution: IntDistribution) -> float:
+    low, high = distribution.low, distribution.high
+    if low == high:
+        return 0.0
+    if distribution.log:
+        return float(np.log(value / low) / np.log(high / low))
+    return (value - low) / (high - low)

@@ -1,0 +1,354 @@
+"""From settings to a running study and back: what ``run``, ``resume`` and ``probe`` do."""
+
+import os
+import socket
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune.documents import read_exported_config
+from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
+from autotune.events import Listener, StudyBegan
+from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.records import Owner, StudyRecord, StudySpec
+from autotune.settings import Settings
+from autotune.store.base import StudyStore
+from autotune.store.sql import SqlStore
+from autotune.tuner import StopSwitch, StudyResult, Tuner
+from autotune.workers import open_workers
+from autotune.workers.base import Workers, WorkersRequest
+from search_spaces import (
+    EmptySpaceError,
+    InvalidConfigError,
+    SearchSpace,
+    TrainingConfig,
+    load_space,
+    refusal,
+)
+from trials.environment import Environment
+from trials.errors import WorkloadError
+from trials.measurement import Measurement, Outcome, WorkloadFacts
+from trials.nvml import num_gpus
+from trials.processes import process_started_at
+from trials.spec import Task, TrialSpec
+
+DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
+"""A CPU has no memory of its own to fill; this much lets a small model run out of it."""
+CUDA_BUDGET_SHARE = 0.95
+"""Of a GPU's memory; the rest is the driver's and other libraries'."""
+COLLECT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One config measured once, outside any study.
+
+    Attributes:
+        config: The point.
+        measurement: What was found.
+        facts: What the workload is.
+        environment: On what.
+        memory_budget_bytes: Device memory that it was allowed.
+    """
+
+    config: TrainingConfig
+    measurement: Measurement
+    facts: WorkloadFacts
+    environment: Environment
+    memory_budget_bytes: int
+
+
+def run_study(
+    settings: Settings,
+    pins: Mapping[str, object],
+    *,
+    listen: Listener,
+    stop: StopSwitch,
+) -> tuple[StudyRecord, StudyResult]:
+    """Begin a study and run it.
+
+    Args:
+        settings: What was asked for.
+        pins: Knobs to hold at one value.
+        listen: Told what happens.
+        stop: Looked at between trials.
+
+    Raises:
+        StudyExistsError: One of that name is in the store.
+        EmptySpaceError: No config of the space can run here.
+    """
+    _check_early(settings, pins)
+    with _opened_store(settings) as store:
+        name = settings.study or _free_name(store, settings.workload)
+        if name in {summary.name for summary in store.studies()}:
+            raise StudyExistsError(
+                f"study {name!r} exists; autotune resume {name}, or give another --study"
+            )
+        with _opened_workers(settings) as workers:
+            record = _new_record(settings, pins, name, workers)
+            _configs(record)
+            store.create_study(record)
+            return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
+
+
+def resume_study(
+    settings: Settings, *, listen: Listener, stop: StopSwitch
+) -> tuple[StudyRecord, StudyResult]:
+    """Go on with a study as it was begun, under a larger budget if one is given.
+
+    Raises:
+        StudyNotFoundError: None of that name.
+        StudyMismatchError: The workload or the environment is not what it was begun with; the
+            message names both.
+    """
+    assert settings.study is not None
+    with _opened_store(settings) as store:
+        record = _with_budget(store.study(settings.study), settings)
+        begun = settings.model_copy(
+            update={
+                "workload": record.spec.workload,
+                "device": record.environment.device_kind,
+            }
+        )
+        with _opened_workers(begun) as workers:
+            _require_same(record, workers)
+            return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
+
+
+def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
+    """Measure one config once. Nothing is written.
+
+    Raises:
+        InvalidConfigError: The config cannot run here, with the reason.
+    """
+    config = TrainingConfig().with_knobs(knobs)
+    with _opened_workers(settings.model_copy(update={"slots": 1})) as workers:
+        environment = workers.environment()
+        facts = _describe(workers, settings.workload)
+        if "micro_batch_size" not in knobs and "accumulation_steps" not in knobs:
+            batch = settings.global_batch or facts.global_batch_size
+            config = config.with_knobs({"micro_batch_size": batch})
+        reason = refusal(config, environment.device_facts())
+        if reason is not None:
+            raise InvalidConfigError(reason)
+        budget = _memory_budget(settings, environment)
+        spec = TrialSpec(
+            workload=_absolute_reference(settings.workload),
+            config=config,
+            trial_id=uuid.uuid4().hex,
+            memory_budget_bytes=budget,
+            seed=settings.seed,
+            deadline_seconds=settings.deadline,
+        )
+        measurement = _run_one(workers, spec)
+    return Probe(
+        config=config,
+        measurement=measurement,
+        facts=facts,
+        environment=environment,
+        memory_budget_bytes=budget,
+    )
+
+
+def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
+    """Refuse what needs no worker to be refused."""
+    TrainingConfig().with_knobs(pins)
+    try:
+        load_space(
+            settings.space,
+            global_batch_size=settings.global_batch or 2**10,
+            num_devices=settings.num_devices,
+        )
+    except EmptySpaceError:
+        if settings.global_batch is not None:
+            raise
+    if settings.baseline is not None:
+        read_exported_config(settings.baseline)
+
+
+@contextmanager
+def _opened_store(settings: Settings) -> Iterator[StudyStore]:
+    store = SqlStore.open(settings.store)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _opened_workers(settings: Settings) -> Iterator[Workers]:
+    request = WorkersRequest(
+        device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
+        num_slots=settings.slots,
+        ray_address=settings.ray_address,
+    )
+    workers = open_workers(request, is_local=settings.local)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def _new_record(
+    settings: Settings, pins: Mapping[str, object], name: str, workers: Workers
+) -> StudyRecord:
+    environment = workers.environment()
+    facts = _describe(workers, settings.workload)
+    baseline = None if settings.baseline is None else read_exported_config(settings.baseline)
+    spec = StudySpec(
+        name=name,
+        workload=_absolute_reference(settings.workload),
+        space=_space(settings, pins, facts, baseline),
+        objectives=settings.objectives,
+        memory_budget_bytes=_memory_budget(settings, environment),
+        budget=settings.budget(),
+        rates=settings.rates(environment),
+        sampler=settings.sampler,
+        seed=settings.seed,
+        deadline_seconds=settings.deadline,
+        quality_repeats=settings.quality_repeats,
+        baseline=baseline,
+    )
+    return StudyRecord(
+        spec=spec, facts=facts, environment=environment, created_at=datetime.now(UTC)
+    )
+
+
+def _space(
+    settings: Settings,
+    pins: Mapping[str, object],
+    facts: WorkloadFacts,
+    baseline: TrainingConfig | None,
+) -> SearchSpace:
+    space = load_space(
+        settings.space,
+        global_batch_size=settings.global_batch or facts.global_batch_size,
+        num_devices=settings.num_devices,
+    ).pinned(pins)
+    return space if baseline is None else space.including(baseline)
+
+
+def _memory_budget(settings: Settings, environment: Environment) -> int:
+    if settings.memory_budget is not None:
+        return settings.memory_budget
+    if environment.device_kind == "cpu":
+        return min(DEFAULT_CPU_BUDGET_BYTES, environment.device_memory_bytes)
+    return int(CUDA_BUDGET_SHARE * environment.device_memory_bytes)
+
+
+def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
+    configs = record.spec.space.configs(record.environment.device_facts())
+    needs_blocks = any(config.checkpoint_interval for config in configs)
+    if needs_blocks and record.facts.num_blocks == 0:
+        raise WorkloadError(
+            f"{record.spec.workload} names no blocks, and the space checkpoints them; return "
+            "them from blocks(), or hold --set checkpoint_interval=0"
+        )
+    return configs
+
+
+def _tune(
+    settings: Settings,
+    store: StudyStore,
+    workers: Workers,
+    record: StudyRecord,
+    *,
+    listen: Listener,
+    stop: StopSwitch,
+) -> StudyResult:
+    configs = _configs(record)
+    excluded = record.spec.space.exclusions(record.environment.device_facts())
+    listen(
+        StudyBegan(
+            study=record,
+            num_configs=len(configs),
+            exclusions=dict(Counter(exclusion.reason for exclusion in excluded)),
+            num_slots=workers.num_slots,
+        )
+    )
+    with opened_storage(settings.store) as storage:
+        optuna = OptunaStudy(storage, record.spec, configs, record.facts.quality_direction)
+        tuner = Tuner(
+            store=store, optuna=optuna, workers=workers, record=record, stop=stop, listen=listen
+        )
+        return tuner.run(this_process(), configs)
+
+
+def this_process() -> Owner:
+    """Return who this driver is."""
+    pid = os.getpid()
+    started_at = process_started_at(pid)
+    assert started_at is not None
+    return Owner(host=socket.gethostname(), pid=pid, started_at=started_at)
+
+
+def _require_same(record: StudyRecord, workers: Workers) -> None:
+    environment = workers.environment()
+    differences = record.environment.differences(environment)
+    if differences:
+        raise StudyMismatchError(
+            f"study {record.spec.name!r} was begun in another environment (then / now): "
+            f"{'; '.join(differences)}; resume it where it began, or begin another study"
+        )
+    facts = _describe(workers, record.spec.workload)
+    if facts.fingerprint != record.facts.fingerprint:
+        raise StudyMismatchError(
+            f"study {record.spec.name!r} was begun with another {record.spec.workload}: its "
+            f"source was {record.facts.fingerprint} and is {facts.fingerprint} now; restore it, "
+            "or begin another study"
+        )
+
+
+def _with_budget(record: StudyRecord, settings: Settings) -> StudyRecord:
+    asked = settings.budget()
+    is_given = settings.model_fields_set & {"trials", "seconds", "device_seconds", "usd"}
+    if not is_given:
+        return record
+    return replace(record, spec=replace(record.spec, budget=asked))
+
+
+def _describe(workers: Workers, workload: str) -> WorkloadFacts:
+    spec = TrialSpec(
+        workload=_absolute_reference(workload), task=Task.DESCRIBE, trial_id=uuid.uuid4().hex
+    )
+    measurement = _run_one(workers, spec)
+    if measurement.facts is not None:
+        return measurement.facts
+    failure = measurement.failure
+    assert failure is not None
+    tail = f"\n{failure.log_tail}" if failure.log_tail else ""
+    if measurement.outcome == Outcome.INVALID:
+        raise WorkloadError(
+            f"workload {workload} does not {failure.phase}: {failure.reason}{tail}"
+        )
+    raise WorkloadError(f"{workload}: {measurement.outcome}, {failure.reason}{tail}")
+
+
+def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:
+    workers.submit(spec)
+    while True:
+        for finished in workers.collect(COLLECT_SECONDS):
+            if finished.measurement is None:
+                raise WorkersError(f"the slot was lost: {finished.lost_reason}")
+            return finished.measurement
+
+
+def _absolute_reference(workload: str) -> str:
+    """Return a reference that means the same in a worker's working directory."""
+    place, separator, name = workload.rpartition(":")
+    if separator and place.endswith(".py"):
+        return f"{Path(place).resolve()}:{name}"
+    return workload
+
+
+def _free_name(store: StudyStore, workload: str) -> str:
+    stem = workload.rpartition("/")[2].replace(".py:", "-").replace(":", "-").replace(".", "-")
+    taken = {summary.name for summary in store.studies()}
+    number = 1
+    while f"{stem}-{number}" in taken:
+        number += 1
+    return f"{stem}-{number}"

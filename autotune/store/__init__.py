@@ -1,0 +1,1 @@
+"""The SQL store of studies, measurements and fronts: the only door to SQLAlchemy."""

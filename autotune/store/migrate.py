@@ -1,0 +1,108 @@
+"""The schema version of a store: made, checked and brought up to date."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, func, select
+
+from autotune.errors import StoreSchemaError
+from autotune.store.engine import READ_ONLY, normalise_url, open_engine, shown_url
+from autotune.store.faults import database_faults
+from autotune.store.files import locked_folder
+from autotune.store.schema import VERSION_TABLE
+
+SCRIPTS = "autotune.store:migrations"
+TABLES_LOCK = 0x6175746F  # "auto"
+
+
+def migrate(url: str) -> tuple[str | None, str]:
+    """Bring a store to this program's schema version, in one transaction.
+
+    Returns:
+        The version before, None for a new store, and the version now.
+
+    Raises:
+        SettingsError: The address is none of a store.
+        StoreSchemaError: A newer program made the store.
+        StoreUnreachableError: The database cannot be used.
+    """
+    engine = open_engine(normalise_url(url))
+    try:
+        with database_faults(engine.url):
+            return _upgrade(engine)
+    finally:
+        engine.dispose()
+
+
+def require_current_schema(engine: Engine) -> None:
+    """Make the tables of a new store, and refuse one of another version.
+
+    Raises:
+        StoreSchemaError: The store is older or newer than this program; the message says which.
+        StoreUnreachableError: The database cannot be used.
+    """
+    with database_faults(engine.url):
+        with engine.execution_options(**READ_ONLY).connect() as connection:
+            found = _version(connection)
+        if found is None:
+            _upgrade(engine)
+            return
+    newest = _require_known(engine, found)
+    if found != newest:
+        raise StoreSchemaError(
+            f"the store {shown_url(engine.url)} has schema {found}, this autotune needs {newest}; "
+            "run `autotune migrate`"
+        )
+
+
+@contextmanager
+def making_tables(engine: Engine) -> Iterator[None]:
+    """Keep other processes from making tables of the same database meanwhile, ours or Optuna's.
+
+    No lock of SQLite's own is held, since who makes them may want several connections.
+    """
+    if engine.dialect.name == "sqlite":
+        assert engine.url.database is not None
+        with locked_folder(Path(engine.url.database).parent):
+            yield
+    else:
+        with engine.begin() as connection:
+            connection.execute(select(func.pg_advisory_xact_lock(TABLES_LOCK)))
+            yield
+
+
+def _upgrade(engine: Engine) -> tuple[str | None, str]:
+    with making_tables(engine), engine.begin() as connection:
+        found = _version(connection)
+        newest = _require_known(engine, found)
+        command.upgrade(_config(connection), "head")
+    return found, newest
+
+
+def _version(connection: Connection) -> str | None:
+    options = {"version_table": VERSION_TABLE}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()
+
+
+def _require_known(engine: Engine, found: str | None) -> str:
+    """Return the newest version that this program knows, if it knows the one found."""
+    script = ScriptDirectory.from_config(_config())
+    newest = script.get_current_head()
+    assert newest is not None
+    if found not in {None, *(revision.revision for revision in script.walk_revisions())}:
+        raise StoreSchemaError(
+            f"the store {shown_url(engine.url)} has schema {found}, made by a newer autotune; "
+            f"this one knows schemas up to {newest}: update autotune"
+        )
+    return newest
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", SCRIPTS)
+    return config

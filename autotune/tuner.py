@@ -1,0 +1,319 @@
+"""The loop of a study: ask, submit, collect, record, tell. The only one that writes."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from autotune.errors import AutotuneError, NothingFitsError, WorkersError
+from autotune.events import (
+    Heartbeat,
+    Listener,
+    QualityMeasured,
+    TrialLost,
+    TrialStarted,
+    TrialTold,
+)
+from autotune.front import Recommendation
+from autotune.ledger import Ledger
+from autotune.optimizer.study import OptunaStudy
+from autotune.quality import QualityDesk, QualityJob
+from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState
+from autotune.spending import Spending
+from autotune.store.base import StudyStore
+from autotune.summary import nothing_fits
+from autotune.workers.base import Finished, Workers
+from search_spaces import TrainingConfig
+from trials.errors import TrialError, WorkloadError
+from trials.measurement import Measurement, Outcome
+from trials.spec import TrialSpec
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 5.0
+COLLECT_SECONDS = 0.5
+MAX_BROKEN_IN_A_ROW = 5
+MAX_SAME_FAULT = 3
+"""So many first trials that fail alike show that the workload is broken, not the configs."""
+
+
+class StopSwitch:
+    """Pressed by a person: once to stop asking, twice to end what runs."""
+
+    def __init__(self) -> None:
+        """Start with nothing asked for, and nobody looking."""
+        self.level = 0
+        self.is_watched = False
+
+    def press(self) -> None:
+        """Ask to stop, or to stop at once."""
+        self.level += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResult:
+    """How a session of a study ended.
+
+    Attributes:
+        state: Of the study now.
+        stop_reason: In words.
+        front: The front.
+        recommendation: The point to train with; None without a front.
+        num_unscored: Measured trials that wait for their quality.
+        spending: What the study cost so far.
+    """
+
+    state: StudyState
+    stop_reason: str
+    front: tuple[TrialRecord, ...]
+    recommendation: Recommendation | None
+    num_unscored: int
+    spending: Spending
+
+
+class Tuner:
+    """Runs one study until its budget is spent, it is stopped, or it cannot go on."""
+
+    def __init__(
+        self,
+        *,
+        store: StudyStore,
+        optuna: OptunaStudy,
+        workers: Workers,
+        record: StudyRecord,
+        stop: StopSwitch,
+        listen: Listener,
+    ) -> None:
+        """Prepare a session. Nothing is written before ``run``."""
+        self._store = store
+        self._workers = workers
+        self._record = record
+        self._spec = record.spec
+        self._stop = stop
+        self._listen = listen
+        self._desk = QualityDesk(store, record)
+        self._ledger = Ledger(
+            store=store,
+            optuna=optuna,
+            record=record,
+            protocol=self._trial_spec(TrainingConfig(), "").protocol,
+            on_told=lambda trial: listen(TrialTold(trial=trial)),
+        )
+        self._in_flight: dict[str, TrialRecord | QualityJob] = {}
+        self._broken_in_a_row = 0
+        self._spending = Spending(
+            budget=self._spec.budget, rates=self._spec.rates, earlier_seconds=record.wall_seconds
+        )
+
+    def run(self, owner: Owner, configs: tuple[TrainingConfig, ...]) -> StudyResult:
+        """Run the study.
+
+        Args:
+            owner: This driver.
+            configs: Every config of the space.
+
+        Raises:
+            NothingFitsError: It ended without one completed trial.
+            StudyBusyError: Another driver runs it.
+            WorkersError: No slots are left.
+            WorkloadError: Every trial fails the same way.
+        """
+        with self._claimed(owner):
+            self._spending.count_earlier(self._ledger.recover(configs))
+            for trial in self._ledger.unscored:
+                self._order_quality(trial)
+            self._stop.is_watched = True
+            try:
+                self._loop()
+            finally:
+                self._stop.is_watched = False
+                self._abandon()
+            return self._conclude()
+
+    @contextmanager
+    def _claimed(self, owner: Owner) -> Iterator[None]:
+        self._epoch = self._store.claim(self._spec.name, owner, LEASE_SECONDS)
+        self._renewed = time.monotonic()
+        state, reason = StudyState.FAILED, "the driver stopped on an error"
+        try:
+            yield
+            self._renew()
+            state, reason = self._state(), self._stop_reason()
+        except KeyboardInterrupt:
+            state, reason = StudyState.INTERRUPTED, "stopped by the user"
+            raise
+        except (AutotuneError, TrialError) as error:
+            reason = str(error)
+            raise
+        finally:
+            self._store.release(self._spec.name, self._epoch, state, reason)
+
+    def _loop(self) -> None:
+        self._tell_ready()
+        while True:
+            self._fill()
+            if not self._in_flight:
+                return
+            for finished in self._workers.collect(COLLECT_SECONDS):
+                self._absorb(finished)
+            self._tell_ready()
+            self._beat()
+            if self._stop.level >= 2:
+                self._workers.cancel_all()
+
+    def _fill(self) -> None:
+        while self._workers.num_free > 0 and self._stop.level == 0:
+            if self._desk.has_work:
+                job, spec = self._desk.next_run()
+                self._workers.submit(spec)
+                self._in_flight[spec.trial_id] = job
+            elif self._spending.reached() is None and self._ledger.has_more():
+                self._start(self._ledger.ask())
+            else:
+                return
+
+    def _start(self, trial: TrialRecord) -> None:
+        if trial.state == TrialState.LEASED:
+            slot = self._workers.submit(self._trial_spec(trial.config, trial.lease))
+            self._spending.trials += 1
+            self._in_flight[trial.lease] = replace(trial, slot=slot)
+            self._listen(TrialStarted(number=trial.number, config=str(trial.config), slot=slot))
+        elif trial.state == TrialState.MEASURED:
+            self._order_quality(trial)
+            self._tell_ready()
+
+    def _trial_spec(self, config: TrainingConfig, identity: str) -> TrialSpec:
+        return TrialSpec(
+            workload=self._spec.workload,
+            config=config,
+            trial_id=identity,
+            memory_budget_bytes=self._spec.memory_budget_bytes,
+            num_devices=self._spec.space.num_devices,
+            seed=self._spec.seed,
+            deadline_seconds=self._spec.deadline_seconds,
+            timing=self._spec.timing,
+        )
+
+    def _absorb(self, finished: Finished) -> None:
+        job = self._in_flight.pop(finished.trial_id)
+        measurement = finished.measurement
+        if measurement is not None:
+            self._spending.device_seconds += measurement.process_seconds
+        if isinstance(job, QualityJob):
+            self._absorb_quality(job, measurement)
+        elif measurement is None:
+            self._lose(job, finished.lost_reason)
+        elif self._is_broken(job, measurement):
+            self._lose(job, measurement.reason)
+            self._ledger.keep_evidence(job, measurement)
+        else:
+            self._accept(job, measurement)
+
+    @staticmethod
+    def _is_broken(trial: TrialRecord, measurement: Measurement) -> bool:
+        """Tell whether a result is a fault of the machine; a suspect one counts when repeated."""
+        is_first = trial.attempt == 1
+        return measurement.is_worth_another_run and (
+            is_first or measurement.outcome == Outcome.CRASHED
+        )
+
+    def _accept(self, trial: TrialRecord, measurement: Measurement) -> None:
+        self._broken_in_a_row = 0
+        measured = self._ledger.accept(trial, measurement)
+        if measured is not None:
+            self._order_quality(measured)
+            self._require_sound_workload()
+
+    def _absorb_quality(self, job: QualityJob, measurement: Measurement | None) -> None:
+        if self._stop.level >= 2 and (measurement is None or measurement.is_worth_another_run):
+            return
+        if self._desk.take(job, measurement) and measurement is not None:
+            numerics = str(job.config.numerics_class(self._spec.space.num_devices))
+            self._listen(
+                QualityMeasured(numerics=numerics, seed=job.seed, measurement=measurement)
+            )
+
+    def _lose(self, trial: TrialRecord, reason: str) -> None:
+        """Give a trial up; one that a person ended has not used up an attempt."""
+        is_ended_by_user = self._stop.level >= 2
+        self._spending.trials -= 1
+        next_attempt = trial.attempt if is_ended_by_user else trial.attempt + 1
+        is_retried = self._ledger.lose(trial, reason, next_attempt=next_attempt)
+        self._listen(TrialLost(number=trial.number, reason=reason, is_retried=is_retried))
+        self._broken_in_a_row += not is_ended_by_user
+        if self._broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
+            raise WorkersError(
+                f"{self._broken_in_a_row} trials in a row broke without a result, the last one: "
+                f"{reason}"
+            )
+
+    def _order_quality(self, trial: TrialRecord) -> None:
+        if self._ledger.needs_quality(trial):
+            self._desk.order(trial)
+
+    def _tell_ready(self) -> None:
+        for trial in self._ledger.unscored:
+            quality = None
+            if self._ledger.needs_quality(trial):
+                quality = self._desk.quality(trial.config)
+                if quality is None:
+                    continue
+            self._ledger.tell(trial, quality)
+
+    def _require_sound_workload(self) -> None:
+        """Stop when the first trials all fail alike: the workload is broken, not the configs."""
+        trials = self._ledger.trials.values()
+        reasons = [t.reason for t in trials if t.outcome == Outcome.INVALID]
+        is_all = len(reasons) == len(trials) >= MAX_SAME_FAULT
+        if is_all and len(set(reasons)) == 1:
+            raise WorkloadError(
+                f"every trial of {self._spec.workload} fails the same way: {reasons[0]}"
+            )
+
+    def _abandon(self) -> None:
+        """Give up what is still under way, so that no trial stays leased."""
+        for job in self._in_flight.values():
+            if isinstance(job, TrialRecord):
+                self._ledger.lose(job, "the driver stopped", next_attempt=job.attempt)
+        self._in_flight.clear()
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            self._renew()
+        self._listen(
+            Heartbeat(
+                num_in_flight=len(self._in_flight),
+                seconds=self._spending.seconds,
+                device_seconds=self._spending.device_seconds,
+                usd=self._spending.usd,
+                front=tuple(self._ledger.front),
+            )
+        )
+
+    def _renew(self) -> None:
+        worked, self._renewed = time.monotonic() - self._renewed, time.monotonic()
+        self._store.renew(self._spec.name, self._epoch, LEASE_SECONDS, worked)
+
+    def _state(self) -> StudyState:
+        return StudyState.INTERRUPTED if self._stop.level else StudyState.FINISHED
+
+    def _stop_reason(self) -> str:
+        if self._stop.level:
+            return "stopped by the user"
+        return self._spending.reached() or "every config of the space is tried or ruled out"
+
+    def _conclude(self) -> StudyResult:
+        unscored = self._ledger.unscored
+        if not self._ledger.front and not unscored and not self._stop.level:
+            trials = list(self._ledger.trials.values())
+            raise NothingFitsError(nothing_fits(trials, self._spec.memory_budget_bytes))
+        return StudyResult(
+            state=self._state(),
+            stop_reason=self._stop_reason(),
+            front=tuple(self._ledger.front),
+            recommendation=self._ledger.recommendation,
+            num_unscored=len(unscored),
+            spending=self._spending,
+        )

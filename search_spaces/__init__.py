@@ -1,0 +1,39 @@
+"""What may be tried: configs, spaces and rules. Standard library only."""
+
+from search_spaces.config import (
+    KNOBS,
+    AmpDtype,
+    KnobValue,
+    NumericsClass,
+    OffloadTarget,
+    TrainingConfig,
+    did_you_mean,
+    parse_knob,
+    stable_hash,
+)
+from search_spaces.errors import EmptySpaceError, InvalidConfigError
+from search_spaces.presets import PRESETS, load_space
+from search_spaces.rules import RULES, DeviceFacts, Rule, refusal
+from search_spaces.space import Exclusion, SearchSpace
+
+__all__ = [
+    "KNOBS",
+    "PRESETS",
+    "RULES",
+    "AmpDtype",
+    "DeviceFacts",
+    "EmptySpaceError",
+    "Exclusion",
+    "InvalidConfigError",
+    "KnobValue",
+    "NumericsClass",
+    "OffloadTarget",
+    "Rule",
+    "SearchSpace",
+    "TrainingConfig",
+    "did_you_mean",
+    "load_space",
+    "parse_knob",
+    "refusal",
+    "stable_hash",
+]

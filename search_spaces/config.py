@@ -1,0 +1,208 @@
+"""One point of a search space: the knobs that decide how much memory a training step takes."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from typing import Self
+
+from search_spaces.errors import InvalidConfigError
+
+KnobValue = int | str
+
+
+class AmpDtype(StrEnum):
+    """Data type of the forward and backward pass under autocast; weights stay fp32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
+class OffloadTarget(StrEnum):
+    """Where optimizer state lives between steps."""
+
+    NONE = "none"
+    CPU = "cpu"
+    NVME = "nvme"
+
+
+OPTIMIZER_BITS = (32, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class NumericsClass:
+    """The part of a config that changes the mathematics of training.
+
+    Configs of one class reach the same quality: checkpointing, offload and the split of the
+    effective batch into micro-batches leave the gradients unchanged.
+
+    Attributes:
+        amp_dtype: Data type under autocast.
+        optimizer_bits: Bits per value of optimizer state.
+        effective_batch_size: Samples per optimizer step over all devices.
+    """
+
+    amp_dtype: AmpDtype
+    optimizer_bits: int
+    effective_batch_size: int
+
+    def __str__(self) -> str:
+        """Name the class as a person would."""
+        return f"{self.amp_dtype}, {self.optimizer_bits}-bit, batch {self.effective_batch_size}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConfig:
+    """Training-memory configuration of one trial.
+
+    Instances are valid by construction; whether a device can run one is for ``rules`` to say.
+
+    Attributes:
+        amp_dtype: Data type of the forward and backward pass.
+        checkpoint_interval: 0 keeps all activations; N recomputes every Nth block.
+        micro_batch_size: Samples per forward pass on one device.
+        accumulation_steps: Micro-batches per optimizer step.
+        optimizer_bits: Bits per value of optimizer state, 32 or 8.
+        offload_target: Where optimizer state lives between steps.
+    """
+
+    amp_dtype: AmpDtype = AmpDtype.FP32
+    checkpoint_interval: int = 0
+    micro_batch_size: int = 1
+    accumulation_steps: int = 1
+    optimizer_bits: int = 32
+    offload_target: OffloadTarget = OffloadTarget.NONE
+
+    def __post_init__(self) -> None:
+        """Reject values that are no value of their knob."""
+        for name, knob in KNOBS.items():
+            if knob.parse(getattr(self, name)) != getattr(self, name):
+                raise InvalidConfigError(f"{name} must be {knob.allowed}")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, object]) -> Self:
+        """Build a config from knob names and values, as text or as numbers.
+
+        Raises:
+            InvalidConfigError: An unknown knob, or a value that is none of its knob's.
+        """
+        return cls(**{n: parse_knob(n, v) for n, v in values.items()})  # type: ignore[arg-type]
+
+    def as_dict(self) -> dict[str, KnobValue]:
+        """Return knob names and plain values, in the order of ``KNOBS``."""
+        return {k: str(v) if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
+
+    def with_knobs(self, values: Mapping[str, object]) -> Self:
+        """Return a copy with some knobs set anew."""
+        return replace(self, **{n: parse_knob(n, v) for n, v in values.items()})  # type: ignore[arg-type]
+
+    def effective_batch_size(self, num_devices: int = 1) -> int:
+        """Return samples per optimizer step over all devices."""
+        return self.micro_batch_size * self.accumulation_steps * num_devices
+
+    def numerics_class(self, num_devices: int = 1) -> NumericsClass:
+        """Return the class of configs that train to the same quality as this one."""
+        return NumericsClass(
+            amp_dtype=self.amp_dtype,
+            optimizer_bits=self.optimizer_bits,
+            effective_batch_size=self.effective_batch_size(num_devices),
+        )
+
+    @property
+    def hash(self) -> str:
+        """A stable identity of the point: equal for equal knobs, across processes."""
+        return stable_hash(self.as_dict())
+
+    def __str__(self) -> str:
+        """Show the knobs on one line, shortest first."""
+        batch = f"{self.micro_batch_size}x{self.accumulation_steps}"
+        interval = f"ckpt {self.checkpoint_interval}" if self.checkpoint_interval else "no ckpt"
+        offload = "" if self.offload_target == "none" else f", offload {self.offload_target}"
+        return f"{self.amp_dtype}, {interval}, batch {batch}, {self.optimizer_bits}-bit{offload}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """What may be written for one field of ``TrainingConfig``.
+
+    Attributes:
+        parse: Text or number to a value; raises ``InvalidConfigError``.
+        allowed: The allowed values in words.
+        is_ordered: More of it has a direction, so that a sampler may interpolate.
+    """
+
+    parse: Callable[[object], KnobValue]
+    allowed: str
+    is_ordered: bool
+
+
+def parse_knob(name: str, value: object) -> KnobValue:
+    """Read one knob's value.
+
+    Raises:
+        InvalidConfigError: No such knob, or no such value; the message names both.
+    """
+    if name not in KNOBS:
+        raise InvalidConfigError(f"unknown knob {name!r}{did_you_mean(name, KNOBS)}")
+    try:
+        return KNOBS[name].parse(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidConfigError(f"{name}={value!r}: must be {KNOBS[name].allowed}") from error
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint that names the nearest known word and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else ";"
+    return f"{guess} known: {', '.join(names)}"
+
+
+def stable_hash(value: object) -> str:
+    """Return the first 16 hex digits of the SHA-256 of a value's canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _whole_number(minimum: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise InvalidConfigError(f"{value!r} is no whole number")
+        number = int(value)
+        if number < minimum:
+            raise InvalidConfigError(f"{number} is below {minimum}")
+        return number
+
+    return parse
+
+
+def _optimizer_bits(value: object) -> int:
+    bits = _whole_number(1)(value)
+    if bits not in OPTIMIZER_BITS:
+        raise InvalidConfigError(f"{bits} is none of {OPTIMIZER_BITS}")
+    return bits
+
+
+KNOBS: dict[str, Knob] = {
+    "amp_dtype": Knob(
+        parse=lambda v: AmpDtype(str(v)), allowed="fp32, bf16 or fp16", is_ordered=False
+    ),
+    "checkpoint_interval": Knob(
+        parse=_whole_number(0), allowed="0 (off) or a whole number N of blocks", is_ordered=True
+    ),
+    "micro_batch_size": Knob(
+        parse=_whole_number(1), allowed="a whole number from 1", is_ordered=True
+    ),
+    "accumulation_steps": Knob(
+        parse=_whole_number(1), allowed="a whole number from 1", is_ordered=True
+    ),
+    "optimizer_bits": Knob(parse=_optimizer_bits, allowed="32 or 8", is_ordered=False),
+    "offload_target": Knob(
+        parse=lambda v: OffloadTarget(str(v)), allowed="none, cpu or nvme", is_ordered=False
+    ),
+}
+
+assert list(KNOBS) == [field.name for field in fields(TrainingConfig)]

@@ -1,0 +1,113 @@
+"""A user's workload as people write them: dropout, tied weights and frozen layers."""
+
+import random
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from trials.workload import Workload
+
+VOCABULARY, WIDTH, LENGTH = 64, 32, 16
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.2)) for _ in range(4)
+        )
+        self.frozen = nn.Linear(WIDTH, WIDTH)
+        self.frozen.requires_grad_(False)
+        self.out = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.out.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        hidden = self.frozen(self.embedding(tokens))
+        for layer in self.layers:
+            hidden = hidden + layer(hidden)
+        return self.out(hidden)
+
+
+class Small(Workload):
+    unit = "tokens"
+    quality_name = "accuracy"
+    quality_direction = "maximize"
+    quality_samples = 32
+
+    def build(self):
+        return Model()
+
+    def blocks(self, model):
+        return list(model.layers)
+
+    def batches(self, micro_batch_size, seed):
+        order = random.Random(seed)
+        while True:
+            yield torch.tensor(
+                [[order.randrange(VOCABULARY)] * LENGTH for _ in range(micro_batch_size)]
+            )
+
+    def loss(self, model, batch):
+        logits = model(batch)
+        return functional.cross_entropy(logits.flatten(0, 1), batch.flatten(), reduction="sum")
+
+    def count(self, batch):
+        return batch.numel()
+
+    def evaluate(self, model, device):
+        tokens = torch.arange(VOCABULARY, device=device)[:, None]
+        return float((model(tokens).argmax(-1) == tokens).float().mean())
+
+
+class NoBlocks(Small):
+    def blocks(self, model):
+        return ()
+
+
+class RaisesInBuild(Small):
+    def build(self):
+        raise ZeroDivisionError("no width given")
+
+
+class LossIsNan(Small):
+    def loss(self, model, batch):
+        return super().loss(model, batch) * float("nan")
+
+
+class WrongBatch(Small):
+    def batches(self, micro_batch_size, seed):
+        yield from super().batches(micro_batch_size + 1, seed)
+
+
+class Frozen(Small):
+    def build(self):
+        return Model().requires_grad_(False)
+
+
+class Prints(Small):
+    def build(self):
+        print("error: this is only a word in a healthy run")
+        return super().build()
+
+
+class Exits(Small):
+    def build(self):
+        raise SystemExit(3)
+
+
+class NeedsMore(Small):
+    """A worst-case batch far larger than a typical one."""
+
+    def worst_batch(self, micro_batch_size):
+        return torch.zeros(micro_batch_size, 64 * LENGTH, dtype=torch.long)
+
+
+class NotAWorkload:
+    pass
+
+
+class LacksMethods(Workload):
+    def build(self):
+        return Model()

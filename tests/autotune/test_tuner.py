@@ -1,0 +1,274 @@
+"""Whole studies over simulated trials, in real trial processes, on a real database."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import NothingFitsError, StudyBusyError, WorkersError
+from autotune.events import QualityMeasured, TrialTold
+from autotune.optimizer.study import opened_storage
+from autotune.records import Objective, Source, StudyState, TrialState
+from autotune.store.sql import SqlStore
+from autotune.tuner import StopSwitch
+from autotune.workers import WorkersRequest, open_workers
+from search_spaces import DeviceFacts, TrainingConfig
+from tests.autotune import simulated
+from tests.autotune.tuning import make_record, tune
+from trials.errors import WorkloadError
+from trials.measurement import Outcome
+
+ROOT = Path(__file__).parents[2]
+MIB = 2**20
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/studies.db"
+
+
+@pytest.fixture(scope="module")
+def workers():
+    request = WorkersRequest(num_slots=2, runner=simulated.RUNNER)
+    workers = open_workers(request, is_local=True)
+    yield workers
+    workers.close()
+
+
+def stored_trials(url, name="study"):
+    store = SqlStore.open(url)
+    try:
+        return store.trials(name)
+    finally:
+        store.close()
+
+
+def optuna_states(url, name="study"):
+    with opened_storage(url) as storage:
+        trials = storage.get_all_trials(storage.get_study_id_from_name(name))
+        return Counter(trial.state.name for trial in trials)
+
+
+def test_a_study_spends_its_budget_and_finds_a_front(url, workers):
+    result = tune(url, make_record(trials=20), workers=workers)
+    trials = stored_trials(url)
+    assert (
+        result.state == StudyState.FINISHED and result.stop_reason == "budget of 20 trials spent"
+    )
+    assert len(trials) == 20 and {t.state for t in trials} == {TrialState.TOLD}
+    assert len({t.config for t in trials}) == 20
+    assert optuna_states(url) == {"COMPLETE": 20}
+    assert result.recommendation.number in {t.number for t in result.front}
+
+
+def test_the_front_in_the_store_is_the_one_returned(url, workers):
+    result = tune(url, make_record(trials=12), workers=workers)
+    store = SqlStore.open(url)
+    assert [t.number for t in store.front("study")] == [t.number for t in result.front]
+    assert store.recommended("study") == result.recommendation.number
+    store.close()
+
+
+def test_baselines_come_first(url, workers):
+    mine = TrainingConfig(micro_batch_size=4, accumulation_steps=8, checkpoint_interval=2)
+    tune(url, make_record(trials=3, baseline=mine), workers=workers)
+    safest, largest = (t.config for t in stored_trials(url)[1:])
+    assert stored_trials(url)[0].config == mine
+    assert (safest.micro_batch_size, safest.checkpoint_interval) == (1, 1)
+    assert (largest.micro_batch_size, largest.checkpoint_interval) == (32, 0)
+
+
+def test_quality_is_measured_once_per_numerics_class_and_its_noise_over_seeds(url, workers):
+    events = []
+    tune(url, make_record(trials=24), workers=workers, listen=events.append)
+    runs = Counter(e.numerics for e in events if isinstance(e, QualityMeasured))
+    classes = {str(t.config.numerics_class()) for t in stored_trials(url)}
+    assert set(runs) == classes
+    assert sorted(runs.values()) == [1] * (len(classes) - 1) + [3]
+
+
+def test_every_config_of_a_class_shares_one_quality(url, workers):
+    tune(url, make_record(trials=24), workers=workers)
+    by_class = {}
+    for trial in stored_trials(url):
+        by_class.setdefault(trial.config.numerics_class(), set()).add(trial.scores.quality)
+    assert all(len(values) == 1 for values in by_class.values())
+
+
+def test_without_the_quality_objective_no_quality_is_measured(url, workers):
+    events = []
+    record = make_record(trials=6, objectives=(Objective.COST, Objective.THROUGHPUT))
+    tune(url, record, workers=workers, listen=events.append)
+    assert not [e for e in events if isinstance(e, QualityMeasured)]
+    assert all(t.scores.quality is None for t in stored_trials(url))
+
+
+def half_of_space(record):
+    needs = sorted(simulated.device_bytes(c) for c in record.spec.space.configs(DeviceFacts()))
+    return needs[len(needs) // 2]
+
+
+def test_few_trials_run_out_of_memory_when_half_of_the_space_does(url, workers):
+    budget = half_of_space(make_record())
+    record = make_record(trials=60, memory_budget_bytes=budget)
+    tune(url, record, workers=workers)
+    ran = [t for t in stored_trials(url) if t.source == Source.RUN][10:]
+    out_of_memory = [t for t in ran if t.outcome == Outcome.OUT_OF_MEMORY]
+    assert len(ran) >= 30
+    assert len(out_of_memory) < 0.2 * len(ran)
+
+
+def test_nothing_at_least_as_large_as_what_ran_out_of_memory_is_run_again(url, workers):
+    budget = half_of_space(make_record())
+    tune(url, make_record(trials=60, memory_budget_bytes=budget), workers=workers)
+    larger_later = []
+    witnesses = []
+    for trial in (t for t in stored_trials(url) if t.source == Source.RUN):
+        larger_later += [w for w in witnesses if is_larger(trial.config, w.config)]
+        if trial.outcome == Outcome.OUT_OF_MEMORY:
+            witnesses.append(trial)
+    # Two slots: one trial may be under way when the other runs out of memory.
+    assert len(witnesses) >= 5 and len(larger_later) <= 2
+
+
+def is_larger(config, other):
+    same = {"micro_batch_size": 1, "accumulation_steps": 1}
+    return (
+        config.with_knobs(same) == other.with_knobs(same)
+        and config.micro_batch_size >= other.micro_batch_size
+        and (config.accumulation_steps > 1) >= (other.accumulation_steps > 1)
+    )
+
+
+def test_a_second_study_is_answered_from_the_store(url, workers):
+    tune(url, make_record("first", trials=10), workers=workers)
+    events = []
+    tune(url, make_record("second", trials=5), workers=workers, listen=events.append)
+    told = [e.trial for e in events if isinstance(e, TrialTold)]
+    known = {t.config for t in stored_trials(url, "first")}
+    assert all((t.source == Source.CACHED) == (t.config in known) for t in told)
+    assert sum(t.source == Source.RUN for t in told) == 5
+    assert sum(t.source == Source.CACHED for t in told) >= 2
+
+
+def test_a_study_ends_when_its_space_does(url, workers):
+    record = make_record(trials=1000)
+    small = record.spec.space.pinned({"amp_dtype": "fp32", "optimizer_bits": 8})
+    result = tune(url, make_record(trials=1000, space=small), workers=workers)
+    assert result.stop_reason == "every config of the space is tried or ruled out"
+    assert len(stored_trials(url)) == len(small.configs(DeviceFacts()))
+
+
+def test_when_everything_is_out_of_memory_the_nearest_config_is_named(url, workers):
+    with pytest.raises(NothingFitsError) as caught:
+        tune(url, make_record(trials=500, memory_budget_bytes=10 * MIB), workers=workers)
+    assert "out of memory" in str(caught.value)
+    assert "bf16, ckpt 1, batch 32x1, 8-bit" in str(caught.value) or "batch 1x32" in str(
+        caught.value
+    )
+    assert "GiB" in str(caught.value) and "--memory-budget" in str(caught.value)
+
+
+def test_when_every_trial_fails_for_one_reason_the_study_ends_with_it(url, workers):
+    with pytest.raises(WorkloadError, match=r"fails the same way: ValueError: shapes differ"):
+        tune(url, make_record("study", "simulated:invalid"), workers=workers)
+    assert len(stored_trials(url)) <= 4
+
+
+def test_a_loss_of_nan_everywhere_ends_the_study_with_that_reason(url, workers):
+    with pytest.raises(NothingFitsError, match="the loss is nan"):
+        tune(url, make_record("study", "simulated:nan", trials=6), workers=workers)
+
+
+def test_a_killed_trial_is_tried_once_more_and_completes(url, workers, tmp_path):
+    record = make_record("study", f"simulated:kill-once={tmp_path}", trials=4)
+    tune(url, record, workers=workers)
+    trials = stored_trials(url)
+    told = [t for t in trials if t.state == TrialState.TOLD]
+    lost = [t for t in trials if t.state == TrialState.LOST]
+    assert len(told) == 4 and {t.attempt for t in told} == {2}
+    assert {t.config for t in lost} == {t.config for t in told}
+    assert all("SIGKILL" in t.reason for t in lost)
+
+
+def test_trials_that_always_break_end_the_study_with_the_cause(url, workers):
+    with pytest.raises(WorkersError, match=r"5 trials in a row broke .* SIGKILL"):
+        tune(url, make_record("study", "simulated:kill-always"), workers=workers)
+    assert not {"RUNNING"} & set(optuna_states(url))
+
+
+def test_stopping_asks_no_more_finishes_what_runs_and_loses_nothing(url, workers):
+    stop = StopSwitch()
+
+    def stop_after_five(event):
+        if isinstance(event, TrialTold) and event.trial.number >= 5 and stop.level == 0:
+            stop.press()
+
+    record = make_record(trials=40)
+    result = tune(url, record, workers=workers, stop=stop, listen=stop_after_five)
+    assert result.state == StudyState.INTERRUPTED
+    states = Counter(t.state for t in stored_trials(url))
+    assert states[TrialState.LEASED] == 0 and sum(states.values()) < 12
+    tune(url, record, workers=workers)
+    told = [t for t in stored_trials(url) if t.state == TrialState.TOLD]
+    assert len(told) == 40 and len({t.config for t in told}) == 40
+
+
+def test_a_second_driver_is_refused_while_the_first_lives(url, workers, tmp_path):
+    driver = start_driver(url, f"simulated:log={tmp_path}", trials=200)
+    try:
+        wait_for_trials(url, 3)
+        with pytest.raises(StudyBusyError, match=str(driver.pid)):
+            tune(url, make_record(), workers=workers)
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def start_driver(url, workload, *, trials):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.autotune.tuning", url, "study", workload, str(trials)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_trials(url, count, timeout_seconds=60):
+    until = time.monotonic() + timeout_seconds
+    store = SqlStore.open(url)
+    while "study" not in {s.name for s in store.studies()} or len(store.trials("study")) < count:
+        assert time.monotonic() < until, f"fewer than {count} trials in {timeout_seconds} s"
+        time.sleep(0.1)
+    store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_driver_killed_at_random_loses_no_measurement_and_repeats_no_lease(
+    url, workers, tmp_path, seed
+):
+    chance = random.Random(seed)
+    workload = f"simulated:log={tmp_path}"
+    for count in (5, 20, 40):
+        driver = start_driver(url, workload, trials=60)
+        wait_for_trials(url, count)
+        time.sleep(chance.random() * 0.5)
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.wait()
+    before = {t.number: t.measurement for t in stored_trials(url) if t.measurement is not None}
+    tune(url, make_record("study", workload, trials=60), workers=workers)
+    trials = {t.number: t for t in stored_trials(url)}
+    assert all(trials[number].measurement == found for number, found in before.items())
+    told = [t for t in trials.values() if t.state == TrialState.TOLD]
+    assert len(told) == 60 and len({t.config for t in told}) == 60
+    assert {t.state for t in trials.values()} <= {TrialState.TOLD, TrialState.LOST}
+    assert optuna_states(url)["RUNNING"] == 0
+    leases = [line.split()[1] for line in (tmp_path / "runs").read_text().splitlines()]
+    assert len(set(leases)) == len(leases)

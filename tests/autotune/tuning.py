@@ -1,0 +1,71 @@
+"""Runs studies on simulated trials; as a program, a driver that tests may kill."""
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.records import Budget, StudyRecord, StudySpec
+from autotune.session import this_process
+from autotune.store.sql import SqlStore
+from autotune.tuner import StopSwitch, StudyResult, Tuner
+from autotune.workers import WorkersRequest, open_workers
+from search_spaces import DeviceFacts, load_space
+from tests.autotune import simulated
+from tests.factories import make_environment, make_rates
+
+MIB = 2**20
+
+
+def make_record(name="study", workload="simulated:ok", *, trials=20, **override) -> StudyRecord:
+    values = {
+        "name": name,
+        "workload": workload,
+        "space": load_space("default", global_batch_size=32),
+        "memory_budget_bytes": 1024 * MIB,
+        "budget": Budget(trials=trials),
+        "rates": make_rates(),
+        "deadline_seconds": 20.0,
+    }
+    return StudyRecord(
+        spec=StudySpec(**{**values, **override}),
+        facts=simulated.facts(),
+        environment=make_environment(),
+        created_at=datetime.now(UTC),
+    )
+
+
+def tune(url, record, *, stop=None, listen=None, is_local=True, workers=None) -> StudyResult:
+    """Run or resume a study on two slots."""
+    store = SqlStore.open(url)
+    own = workers is None
+    if workers is None:
+        request = WorkersRequest(num_slots=2, runner=simulated.RUNNER)
+        workers = open_workers(request, is_local=is_local)
+    try:
+        if record.spec.name not in {summary.name for summary in store.studies()}:
+            store.create_study(record)
+        stored = replace(store.study(record.spec.name), spec=record.spec)
+        configs = record.spec.space.configs(DeviceFacts())
+        with opened_storage(url) as storage:
+            tuner = Tuner(
+                store=store,
+                optuna=OptunaStudy(storage, record.spec, configs, record.facts.quality_direction),
+                workers=workers,
+                record=stored,
+                stop=stop or StopSwitch(),
+                listen=listen or (lambda event: None),
+            )
+            return tuner.run(this_process(), configs)
+    finally:
+        if own:
+            workers.close()
+        store.close()
+
+
+def main(url: str, name: str, workload: str, trials: str) -> None:
+    tune(url, make_record(name, workload, trials=int(trials)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

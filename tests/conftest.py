@@ -1,0 +1,31 @@
+"""Fixtures that tests of several packages share."""
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.postgres_server import find_binaries, running_server
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """URL of a real server, its password percent-encoded."""
+    binaries = find_binaries()
+    if binaries is None:
+        reason = "no PostgreSQL server: no initdb on the PATH or in /usr/lib/postgresql/*/bin"
+        (pytest.fail if "CI" in os.environ else pytest.skip)(reason)
+    with running_server(binaries) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_schema(postgres_url: str) -> Iterator[str]:
+    """URL of an empty schema of this test's own; a database takes three times as long."""
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        yield f"{postgres_url}?options=-csearch_path%3D{name}"
+        connection.execute(f"DROP SCHEMA {name} CASCADE")

@@ -1,0 +1,174 @@
+import gc
+import sys
+import types
+import weakref
+
+import pytest
+
+from trials.errors import TrialSetupError, WorkloadError
+from trials.measurement import Outcome, Where
+from trials.outcomes import DivergedError, Evidence, ExitEvidence, from_exception, from_exit
+
+GIB = 2**30
+
+
+def evidence(free=0.2, budget=80.0, **fields):
+    return Evidence(
+        phase="warm_up",
+        free_bytes=int(free * GIB),
+        budget_bytes=int(budget * GIB),
+        peak_bytes=int((budget - free) * GIB),
+        **fields,
+    )
+
+
+def outcome_of(error, **fields):
+    return from_exception(error, evidence(**fields))[0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB", "and a second argument"),
+        RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
+        MemoryError(),
+    ],
+)
+def test_every_wording_of_out_of_memory_is_one_on_any_device(error):
+    assert outcome_of(error, free=60.0) == Outcome.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "Unable to find a valid cuDNN algorithm to run convolution",
+        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
+        "could not create a primitive",
+        "can't start new thread",
+    ],
+)
+def test_some_messages_mean_memory_on_a_full_device_alone(message):
+    assert outcome_of(RuntimeError(message), free=0.2) == Outcome.OUT_OF_MEMORY
+    assert outcome_of(RuntimeError(message), free=60.0) != Outcome.OUT_OF_MEMORY
+
+
+def test_an_allocation_failure_on_an_empty_card_is_a_broken_environment():
+    error = RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+    outcome, failure = from_exception(error, evidence(free=60.0))
+    assert outcome == Outcome.CRASHED
+    assert "60.0 GiB free" in failure.reason
+
+
+def stub_torch(*names):
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace()
+    kinds = {}
+    for place, name in names:
+        kinds[place] = type("OutOfMemoryError", (RuntimeError,), {})
+        setattr(torch if place == "torch" else torch.cuda, name, kinds[place])
+    return torch, list(kinds.values())
+
+
+@pytest.mark.parametrize(
+    "places", [(), ("cuda",), ("torch", "cuda")], ids=["neither", "cuda", "both"]
+)
+def test_torchs_own_class_is_found_under_whichever_name_it_has(monkeypatch, places):
+    torch, kinds = stub_torch(*((place, "OutOfMemoryError") for place in places))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert all(outcome_of(kind("no words"), free=60.0) == Outcome.OUT_OF_MEMORY for kind in kinds)
+    assert outcome_of(RuntimeError("shapes differ"), free=60.0) == Outcome.INVALID
+
+
+def test_an_out_of_memory_that_caused_another_error_is_found():
+    error = RuntimeError("backward failed")
+    error.__cause__ = RuntimeError("CUDA out of memory.")
+    assert outcome_of(error) == Outcome.OUT_OF_MEMORY
+
+
+def test_what_was_attempted_is_read_from_the_message():
+    error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total")
+    _, failure = from_exception(error, evidence(free=1.0, budget=80.0))
+    assert failure.attempted_bytes == 81 * GIB
+    assert failure.where == Where.DEVICE
+
+
+def test_what_was_attempted_is_always_over_the_budget():
+    _, failure = from_exception(MemoryError(), evidence(free=40.0, budget=80.0))
+    assert failure.attempted_bytes == 80 * GIB + 1
+
+
+def test_out_of_memory_beside_other_processes_is_worth_another_run():
+    _, failure = from_exception(MemoryError(), evidence(foreign_bytes=3 * GIB))
+    assert failure.is_suspect
+    assert "other processes used 3.0 GiB" in failure.reason
+
+
+def test_a_loss_that_is_not_finite_diverged():
+    assert outcome_of(DivergedError("the loss is nan")) == Outcome.DIVERGED
+
+
+def test_a_machine_that_cannot_run_trials_is_no_fault_of_the_config():
+    assert outcome_of(TrialSetupError("device dirty: 78% in use")) == Outcome.CRASHED
+
+
+def test_any_other_error_is_invalid_with_type_message_and_place():
+    try:
+        raise ValueError("shapes differ")
+    except ValueError as error:
+        outcome, failure = from_exception(error, evidence())
+    assert outcome == Outcome.INVALID
+    assert failure.reason.startswith("ValueError: shapes differ (")
+    assert "test_outcomes.py:" in failure.reason
+
+
+def test_a_workload_that_says_memory_in_its_own_error_is_still_the_users():
+    outcome, failure = from_exception(WorkloadError("no file 'out of memory.py'"), evidence())
+    assert outcome == Outcome.INVALID and failure.is_users_fault
+
+
+def exit_evidence(code, kills):
+    return ExitEvidence(
+        exit_code=code, phase="timing", host_free_bytes=4 * GIB, kernel_kills=kills, log_tail="x"
+    )
+
+
+@pytest.mark.parametrize("code", [-9, 137])
+@pytest.mark.parametrize(("kills", "is_suspect"), [(1, False), (None, True)])
+def test_a_kill_is_host_out_of_memory_unless_the_kernel_denies_it(code, kills, is_suspect):
+    outcome, failure = from_exit(exit_evidence(code, kills))
+    assert (outcome, failure.where) == (Outcome.OUT_OF_MEMORY, Where.HOST)
+    assert failure.is_suspect == is_suspect
+    assert "offload" in failure.reason and failure.attempted_bytes is None
+
+
+def test_a_kill_that_the_kernel_did_not_do_is_a_crash():
+    outcome, failure = from_exit(exit_evidence(-9, 0))
+    assert outcome == Outcome.CRASHED
+    assert failure.reason == "trial process ended by SIGKILL, with 4.0 GiB of host memory free"
+
+
+@pytest.mark.parametrize(("code", "name"), [(-11, "SIGSEGV"), (3, "exit code 3")])
+def test_any_other_end_is_a_crash_that_names_its_signal_or_code(code, name):
+    outcome, failure = from_exit(exit_evidence(code, 5))
+    assert outcome == Outcome.CRASHED and name in failure.reason and failure.log_tail == "x"
+
+
+def test_nothing_of_the_exception_outlives_its_classification():
+    class Big:
+        pass
+
+    def fail(big):
+        raise RuntimeError("CUDA out of memory.")
+
+    big = Big()
+    alive = weakref.ref(big)
+    try:
+        fail(big)
+    except RuntimeError as error:
+        result = from_exception(error, evidence())
+    del big
+    gc.collect()
+    assert alive() is None and result[0] == Outcome.OUT_OF_MEMORY

@@ -1,0 +1,64 @@
+import math
+
+import pytest
+
+from trials.spec import TimingPolicy
+from trials.timing import StepReading, half_width, is_enough, skips_too_much, timed_steps
+
+POLICY = TimingPolicy(min_steps=3, max_steps=100, max_seconds=10.0, relative_half_width=0.02)
+
+
+def readings(*seconds, skipped=()):
+    return [
+        StepReading(
+            seconds=value, data_wait_seconds=0, units=1, is_skipped=index in skipped, loss=1.0
+        )
+        for index, value in enumerate(seconds)
+    ]
+
+
+def test_the_half_width_is_students():
+    # 1, 2, 3: standard deviation 1, t(0.975, 2) = 4.303, over the root of 3.
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 / math.sqrt(3))
+
+
+def test_one_value_says_nothing_of_its_spread():
+    assert half_width([1.0]) == math.inf
+
+
+def test_the_half_width_stays_monotone_beyond_the_table():
+    widths = [half_width([1.0, 2.0] * (n // 2)) for n in range(20, 80, 2)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_steady_steps_are_enough_at_once():
+    assert is_enough(readings(1.0, 1.0, 1.0), 0.1, POLICY)
+
+
+def test_noisy_steps_are_timed_until_the_time_is_up():
+    noisy = readings(1.0, 2.0, 3.0, 1.0)
+    assert not is_enough(noisy, 0.1, POLICY)
+    assert is_enough(noisy, 10.0, POLICY)
+
+
+def test_two_steps_are_never_enough_however_long_they_took():
+    assert not is_enough(readings(99.0, 99.0), 999.0, POLICY)
+
+
+def test_timing_stops_at_the_most_steps():
+    assert is_enough(readings(*[1.0, 5.0] * 50), 0.1, POLICY)
+
+
+def test_six_skipped_then_fifty_good_counts_from_the_first_good():
+    steps = readings(*[0.1] * 6, *[1.0] * 50, skipped=range(6))
+    assert not skips_too_much(steps)
+    assert [step.seconds for step in timed_steps(steps)] == [1.0] * 50
+
+
+@pytest.mark.parametrize("skipped", [range(15), range(5, 20), [i for i in range(20) if i % 4]])
+def test_fifteen_of_twenty_skipped_is_no_throughput(skipped):
+    assert skips_too_much(readings(*[0.1] * 20, skipped=skipped))
+
+
+def test_an_early_skip_in_a_short_run_is_normal():
+    assert not skips_too_much(readings(0.1, 0.1, 1.0, 1.0, 1.0, skipped=(0, 1)))

@@ -1,0 +1,59 @@
+"""On what a measurement was made. One made elsewhere is never silently reused."""
+
+from dataclasses import dataclass
+
+from search_spaces import DeviceFacts, stable_hash
+from trials.codec import to_plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Fingerprint of a device and the software on it.
+
+    Attributes:
+        device_kind: ``cpu`` or ``cuda``.
+        device_name: As the driver or the processor names itself.
+        device_memory_bytes: Memory of the device; on CPU, of the machine.
+        num_threads: Compute threads of a trial on CPU; 0 on CUDA.
+        compute_capability: ``8.0`` and the like, or None on CPU.
+        driver: Driver version, or None on CPU.
+        cuda: CUDA version of the torch build, or None.
+        python: Version.
+        torch: Version.
+        bitsandbytes: Version, or None where it is not installed.
+        deepspeed: Version, or None where it is not installed.
+    """
+
+    device_kind: str
+    device_name: str
+    device_memory_bytes: int
+    num_threads: int
+    python: str
+    torch: str
+    compute_capability: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    bitsandbytes: str | None = None
+    deepspeed: str | None = None
+
+    @property
+    def hash(self) -> str:
+        """Equal for environments whose measurements may stand for each other."""
+        return stable_hash(to_plain(self))
+
+    def device_facts(self) -> DeviceFacts:
+        """Return what the rules of a space need."""
+        capability = None
+        if self.compute_capability is not None:
+            major, minor = self.compute_capability.split(".")
+            capability = (int(major), int(minor))
+        return DeviceFacts(
+            kind=self.device_kind,
+            compute_capability=capability,
+            has_8bit_optimizer=self.bitsandbytes is not None,
+        )
+
+    def differences(self, other: "Environment") -> list[str]:
+        """Name the fields in which two environments differ, with both values."""
+        mine, theirs = to_plain(self), to_plain(other)
+        return [f"{k}: {mine[k]} / {theirs[k]}" for k in mine if mine[k] != theirs[k]]

@@ -1,0 +1,224 @@
+"""What a trial found. Bytes and seconds; an outcome is a result, never an error."""
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+from trials.codec import from_plain, to_plain
+from trials.environment import Environment
+
+
+class Outcome(StrEnum):
+    """How a trial ended.
+
+    running --> completed       measured to the end
+            --> out_of_memory   did not fit, on the device or on the host; never retried
+            --> invalid         this combination cannot train; never retried
+            --> diverged        the loss is not finite; never retried
+            --> timed_out       too slow for its deadline; never retried
+            --> crashed         the process broke, not the configuration; retried
+    """
+
+    COMPLETED = "completed"
+    OUT_OF_MEMORY = "out_of_memory"
+    INVALID = "invalid"
+    DIVERGED = "diverged"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+
+
+class Where(StrEnum):
+    """Whose memory ran out."""
+
+    DEVICE = "device"
+    HOST = "host"
+
+
+class Direction(StrEnum):
+    """Which way a metric gets better."""
+
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a trial has no timing.
+
+    Attributes:
+        reason: Exception type and message, or what the parent saw; for people.
+        phase: What the trial was doing: load, build, warm_up, timing, quality, evaluate.
+        where: Whose memory ran out, for out-of-memory.
+        attempted_bytes: Device memory that the config would have needed at least.
+        is_suspect: The evidence does not settle the cause, so one more run is worth it.
+        is_users_fault: The workload itself is broken, whatever the config.
+        log_tail: The last lines that the process wrote.
+    """
+
+    reason: str
+    phase: str
+    where: Where | None = None
+    attempted_bytes: int | None = None
+    is_suspect: bool = False
+    is_users_fault: bool = False
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTiming:
+    """Times of the optimizer steps of one trial, device-synchronised.
+
+    Attributes:
+        step_seconds: One entry per timed optimizer step, waiting for data excluded.
+        low_seconds: Lower end of the 95 % confidence interval of the mean.
+        high_seconds: Upper end.
+        samples_per_step: Samples of one optimizer step on this device.
+        units_per_step: Mean trained units (tokens, or samples) of one optimizer step.
+        warm_up_seconds: First steps, not part of ``step_seconds``.
+        data_wait_seconds: Mean wait for data per step.
+        optimizer_steps: Steps that the optimizer really took, warm-up included.
+        skipped_steps: Steps that the gradient scaler skipped.
+    """
+
+    step_seconds: tuple[float, ...]
+    low_seconds: float
+    high_seconds: float
+    samples_per_step: int
+    units_per_step: float
+    warm_up_seconds: float
+    data_wait_seconds: float
+    optimizer_steps: int
+    skipped_steps: int = 0
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean seconds of one optimizer step."""
+        return statistics.fmean(self.step_seconds)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples trained per second on this device."""
+        return self.samples_per_step / self.mean_seconds
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half the width of the confidence interval of the mean, over the mean."""
+        return (self.high_seconds - self.low_seconds) / 2 / self.mean_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Peak memory of one trial.
+
+    Attributes:
+        peak_device_bytes: Largest use of device memory. On CPU, the growth of the process's
+            peak resident set over its size before the model was built.
+        peak_reserved_bytes: What the CUDA allocator held at its peak; None on CPU.
+        peak_host_bytes: Host memory beside the device's. On CPU, the resident set before the
+            model was built: interpreter, libraries and data set.
+        by_kind: Bytes of ``parameters`` (buffers included), ``gradients``, ``optimizer_state``
+            and ``activations``, each where it is largest. They are not all alive at once:
+            ``temporary`` is what the peak holds beyond the larger of a forward pass's end
+            (parameters, state, activations, and gradients while accumulating) and an optimizer
+            step (parameters, state, gradients).
+        allocator_retries: Times that the CUDA allocator had to free its cache to go on.
+    """
+
+    peak_device_bytes: int
+    peak_reserved_bytes: int | None = None
+    peak_host_bytes: int
+    by_kind: dict[str, int] = field(default_factory=dict)
+    allocator_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityReading:
+    """A workload's metric after training a fixed number of samples.
+
+    Attributes:
+        value: The metric; finite.
+        samples: Samples trained.
+        seed: Of weights and data order.
+        train_seconds: Wall time of the training.
+    """
+
+    value: float
+    samples: int
+    seed: int
+    train_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """What a workload is, read from one real build of it.
+
+    Attributes:
+        fingerprint: Changes whenever the workload's name, arguments or source change.
+        num_parameters: Parameters, each tied one once.
+        num_trainable: Of those, the trained ones.
+        num_blocks: Blocks that checkpointing can cover.
+        unit: What ``units`` counts: ``samples`` or ``tokens``.
+        quality_name: Of the metric.
+        quality_direction: Of the metric.
+        global_batch_size: The effective batch that the workload suggests.
+        quality_samples: Samples to train before evaluating.
+    """
+
+    fingerprint: str
+    num_parameters: int
+    num_trainable: int
+    num_blocks: int
+    unit: str
+    quality_name: str
+    quality_direction: Direction
+    global_batch_size: int
+    quality_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Everything one trial process found. Each part is None unless the task asks for it.
+
+    Attributes:
+        outcome: How the trial ended.
+        failure: Why it did not complete.
+        timing: Under ``Task.MEASURE``, completed.
+        memory: Under ``Task.MEASURE``; with a failure, as far as it came.
+        quality: Under ``Task.QUALITY``, completed.
+        facts: Under ``Task.DESCRIBE``, completed.
+        environment: Under ``Task.ENVIRONMENT``, completed.
+        process_seconds: Wall time of the trial process, start to end.
+        start_seconds: From the request to the first line of code in the process.
+    """
+
+    outcome: Outcome
+    failure: Failure | None = None
+    timing: StepTiming | None = None
+    memory: MemoryUse | None = None
+    quality: QualityReading | None = None
+    facts: WorkloadFacts | None = None
+    environment: Environment | None = None
+    process_seconds: float = 0.0
+    start_seconds: float = 0.0
+
+    @property
+    def is_worth_another_run(self) -> bool:
+        """Whether the config is not to blame, as far as the evidence goes."""
+        is_suspect = self.failure is not None and self.failure.is_suspect
+        return self.outcome == Outcome.CRASHED or is_suspect
+
+    @property
+    def reason(self) -> str:
+        """Why the trial did not complete, or an empty string."""
+        return "" if self.failure is None else self.failure.reason
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(to_plain(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what ``to_json`` wrote."""
+        return from_plain(cls, json.loads(text))

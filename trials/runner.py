@@ -1,0 +1,371 @@
+"""One trial inside its own process: build, warm up, time, read the memory, classify."""
+
+import importlib.metadata
+import itertools
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from trials.devices import GpuGuard, guard_gpu
+from trials.environment import Environment
+from trials.errors import WorkloadError
+from trials.machine import host_memory_bytes, processor_name
+from trials.measurement import (
+    Measurement,
+    MemoryUse,
+    Outcome,
+    QualityReading,
+    StepTiming,
+    WorkloadFacts,
+)
+from trials.memory import MemoryMeter, meter_for
+from trials.nvml import driver_version
+from trials.optimizers import state_bytes, tensor_bytes
+from trials.outcomes import (
+    DivergedError,
+    Evidence,
+    SkippedStepsError,
+    ThrashingError,
+    failed,
+    from_exception,
+)
+from trials.spec import Task, TrialSpec
+from trials.timing import (
+    MAX_LEADING_SKIPS,
+    StepReading,
+    half_width,
+    is_enough,
+    skips_too_much,
+    timed_steps,
+)
+from trials.training import TrainingState, begin_training, train_step
+from trials.warm_up import warm_up_process
+from trials.workload import Batch, Workload, fingerprint, first_tensor, load_workload
+
+
+class Trial:
+    """One trial under way: its spec, its meter and the phase it is in."""
+
+    def __init__(self, spec: TrialSpec, on_phase: Callable[[str], None]) -> None:
+        """Prepare a trial; every change of phase is told to ``on_phase``."""
+        self.spec = spec
+        self.device = torch.device(spec.device)
+        self.meter: MemoryMeter | None = None
+        self.guard: GpuGuard | None = None
+        self._on_phase = on_phase
+
+    def enter(self, phase: str) -> None:
+        """Go on to a phase."""
+        self.phase = phase
+        self._on_phase(phase)
+
+    def take_device(self) -> None:
+        """Hold the GPU for this process alone; a CPU slot owns its cores already."""
+        self.enter("device")
+        if self.spec.is_cuda and self.spec.task in (Task.MEASURE, Task.QUALITY):
+            self.guard = guard_gpu(self.device.index or 0)
+            self.guard.acquire()
+        self.enter("load")
+
+    def start_meter(self) -> MemoryMeter:
+        """Warm the process up and count memory from here on."""
+        meter = meter_for(self.device)
+        warm_up_process(self.spec.config, self.device)
+        meter.start(self.spec.memory_budget_bytes)
+        self.meter = meter
+        return meter
+
+    def failure(self, error: Exception) -> Measurement:
+        """Classify what the trial raised. The budget must be lifted first."""
+        budget = self.spec.memory_budget_bytes or host_memory_bytes()
+        evidence = Evidence(
+            phase=self.phase,
+            free_bytes=budget if self.meter is None else self.meter.free_bytes(),
+            budget_bytes=budget,
+            peak_bytes=0 if self.meter is None else self.meter.peak_bytes(),
+            foreign_bytes=self._foreign_bytes(),
+        )
+        outcome, failure = from_exception(error, evidence)
+        memory = None if self.meter is None else _memory_use(self.meter, {})
+        return failed(outcome, failure, memory)
+
+    def _foreign_bytes(self) -> int:
+        reserved = None if self.meter is None else self.meter.peak_reserved_bytes()
+        return 0 if self.guard is None or reserved is None else self.guard.foreign_bytes(reserved)
+
+
+def run_trial(spec: TrialSpec, on_phase: Callable[[str], None] = lambda _: None) -> Measurement:
+    """Do a spec's task in this process. Whatever the trial raises becomes its outcome."""
+    if spec.cores:
+        os.sched_setaffinity(0, spec.cores)
+    torch.set_num_threads(spec.num_threads)
+    trial = Trial(spec, on_phase)
+    try:
+        trial.take_device()
+        return TASKS[spec.task](trial)
+    except Exception as error:
+        if trial.meter is not None:
+            trial.meter.lift()
+        return trial.failure(error)
+
+
+def _measure(trial: Trial) -> Measurement:
+    spec = trial.spec
+    workload = load_workload(spec.workload)
+    meter = trial.start_meter()
+    state = _begin(trial, workload)
+    trial.enter("warm_up")
+    started = time.perf_counter()
+    by_kind, warm_up = _warm_up(trial, state)
+    warm_up_seconds = time.perf_counter() - started
+    trial.enter("timing")
+    readings = _time_steps(trial, state)
+    meter.lift()
+    if skips_too_much([*warm_up, *readings]):
+        raise SkippedStepsError(
+            f"{sum(r.is_skipped for r in readings)} of {len(readings)} steps were skipped by the "
+            "gradient scaler: the gradients overflow in fp16; try bf16"
+        )
+    return Measurement(
+        outcome=Outcome.COMPLETED,
+        timing=_timing(state, warm_up, readings, warm_up_seconds),
+        memory=_memory_use(meter, by_kind),
+    )
+
+
+def _begin(trial: Trial, workload: Workload) -> TrainingState:
+    trial.enter("build")
+    torch.manual_seed(trial.spec.seed)
+    return begin_training(workload, trial.spec.config, trial.device)
+
+
+def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[StepReading]]:
+    """Step on the worst-case batch until the optimizer has truly stepped often enough."""
+    needed = trial.spec.timing.warm_up_steps
+    micro = trial.spec.config.micro_batch_size
+    worst = state.workload.worst_batch(micro)
+    _require_samples(worst, micro)
+    observer = _KindObserver(trial, state)
+    readings: list[StepReading] = []
+    while state.optimizer_steps < needed and len(readings) < needed + MAX_LEADING_SKIPS:
+        is_last = state.optimizer_steps == needed - 1
+        observe = observer if is_last else None
+        readings.append(train_step(state, itertools.repeat(worst), observe))
+    if state.optimizer_steps < needed:
+        raise SkippedStepsError(
+            f"the gradient scaler skipped {len(readings)} steps of {len(readings)}: the "
+            "gradients overflow in fp16; try bf16"
+        )
+    return observer.by_kind(), readings
+
+
+def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
+    policy = trial.spec.timing
+    batches = _checked_batches(trial, state.workload)
+    readings: list[StepReading] = []
+    thrash = _ThrashWatch(trial)
+    started = time.perf_counter()
+    while not is_enough(readings, time.perf_counter() - started, policy):
+        readings.append(train_step(state, batches))
+        thrash.look()
+        if skips_too_much(readings):
+            break
+    return readings
+
+
+def _quality(trial: Trial) -> Measurement:
+    spec = trial.spec
+    workload = load_workload(spec.workload)
+    state = _begin(trial, workload)
+    trial.enter("quality")
+    batches = _checked_batches(trial, workload)
+    steps = max(1, round(spec.quality_samples / spec.config.effective_batch_size()))
+    started = time.perf_counter()
+    for _ in range(steps):
+        train_step(state, batches)
+    train_seconds = time.perf_counter() - started
+    trial.enter("evaluate")
+    state.model.eval()
+    with torch.no_grad(), state.autocast():
+        value = float(workload.evaluate(state.model, trial.device))
+    if not math.isfinite(value):
+        raise DivergedError(f"{workload.quality_name} is {value} after {steps} steps")
+    reading = QualityReading(
+        value=value,
+        samples=steps * spec.config.effective_batch_size(),
+        seed=spec.seed,
+        train_seconds=train_seconds,
+    )
+    return Measurement(outcome=Outcome.COMPLETED, quality=reading)
+
+
+def _describe(trial: Trial) -> Measurement:
+    workload = load_workload(trial.spec.workload)
+    trial.enter("build")
+    torch.manual_seed(trial.spec.seed)
+    model = workload.build()
+    parameters = list(model.parameters())
+    _require_samples(next(workload.batches(1, seed=0)), 1)
+    facts = WorkloadFacts(
+        fingerprint=fingerprint(trial.spec.workload, workload),
+        num_parameters=sum(p.numel() for p in parameters),
+        num_trainable=sum(p.numel() for p in parameters if p.requires_grad),
+        num_blocks=len(workload.blocks(model)),
+        unit=workload.unit,
+        quality_name=workload.quality_name,
+        quality_direction=workload.quality_direction,
+        global_batch_size=workload.global_batch_size,
+        quality_samples=workload.quality_samples,
+    )
+    if facts.num_trainable == 0:
+        raise WorkloadError(f"{trial.spec.workload} has no parameter that requires gradients")
+    return Measurement(outcome=Outcome.COMPLETED, facts=facts)
+
+
+def _environment(trial: Trial) -> Measurement:
+    meter_for(trial.device)
+    is_cuda = trial.device.type == "cuda"
+    properties = torch.cuda.get_device_properties(trial.device) if is_cuda else None
+    environment = Environment(
+        device_kind=trial.device.type,
+        device_name=processor_name() if properties is None else properties.name,
+        device_memory_bytes=(
+            host_memory_bytes() if properties is None else properties.total_memory
+        ),
+        num_threads=0 if is_cuda else trial.spec.num_threads,
+        compute_capability=(
+            None if properties is None else f"{properties.major}.{properties.minor}"
+        ),
+        driver=driver_version() if is_cuda else None,
+        cuda=torch.version.cuda,
+        python=platform.python_version(),
+        torch=torch.__version__,
+        bitsandbytes=_version("bitsandbytes"),
+        deepspeed=_version("deepspeed"),
+    )
+    return Measurement(outcome=Outcome.COMPLETED, environment=environment)
+
+
+TASKS: dict[Task, Callable[[Trial], Measurement]] = {
+    Task.MEASURE: _measure,
+    Task.QUALITY: _quality,
+    Task.DESCRIBE: _describe,
+    Task.ENVIRONMENT: _environment,
+}
+
+
+class _KindObserver:
+    """Reads what is alive at the end of a step's forward and backward pass."""
+
+    def __init__(self, trial: Trial, state: TrainingState) -> None:
+        self._trial, self._state = trial, state
+        self._allocated = self._held_gradients = self._gradients = 0
+
+    def __call__(self, moment: str) -> None:
+        gradients = [p.grad for p in self._state.model.parameters() if p.grad is not None]
+        if moment == "forward":
+            assert self._trial.meter is not None
+            self._allocated = self._trial.meter.allocated_bytes()
+            self._held_gradients = tensor_bytes(gradients)
+        else:
+            self._gradients = tensor_bytes(gradients)
+
+    def by_kind(self) -> dict[str, int]:
+        model = self._state.model
+        weights = tensor_bytes([*model.parameters(), *model.buffers()])
+        state = state_bytes(self._state.optimizer)
+        at_rest = weights + state + self._held_gradients
+        return {
+            "parameters": weights,
+            "gradients": self._gradients,
+            "optimizer_state": state,
+            "activations": max(0, self._allocated - at_rest),
+            "held_gradients": self._held_gradients,
+        }
+
+
+class _ThrashWatch:
+    """Raises once the allocator had to empty its cache on two steps running."""
+
+    def __init__(self, trial: Trial) -> None:
+        assert trial.meter is not None
+        self._meter = trial.meter
+        self._seen = self._meter.allocator_retries()
+        self._in_a_row = 0
+
+    def look(self) -> None:
+        retries = self._meter.allocator_retries()
+        self._in_a_row = self._in_a_row + 1 if retries > self._seen else 0
+        self._seen = retries
+        if self._in_a_row >= 2:
+            raise ThrashingError(
+                "the allocator empties its cache on every step: it fits only by thrashing"
+            )
+
+
+def _checked_batches(trial: Trial, workload: Workload) -> Iterator[Batch]:
+    micro = trial.spec.config.micro_batch_size
+    for batch in workload.batches(micro, trial.spec.seed):
+        _require_samples(batch, micro)
+        yield batch
+    raise WorkloadError("batches() ended; it must yield without end")
+
+
+def _require_samples(batch: Batch, micro_batch_size: int) -> None:
+    samples = first_tensor(batch).shape[0]
+    if samples != micro_batch_size:
+        raise WorkloadError(
+            f"a batch of micro-batch size {micro_batch_size} has {samples} samples in its first "
+            "dimension"
+        )
+
+
+def _memory_use(meter: MemoryMeter, by_kind: dict[str, int]) -> MemoryUse:
+    kinds = dict(by_kind)
+    peak = meter.peak_bytes()
+    if kinds:
+        at_rest = kinds["parameters"] + kinds["optimizer_state"]
+        after_forward = at_rest + kinds["activations"] + kinds.pop("held_gradients")
+        kinds["temporary"] = max(0, peak - max(after_forward, at_rest + kinds["gradients"]))
+    return MemoryUse(
+        peak_device_bytes=peak,
+        peak_reserved_bytes=meter.peak_reserved_bytes(),
+        peak_host_bytes=meter.peak_host_bytes(),
+        by_kind=kinds,
+        allocator_retries=meter.allocator_retries(),
+    )
+
+
+def _timing(
+    state: TrainingState,
+    warm_up: Sequence[StepReading],
+    readings: Sequence[StepReading],
+    warm_up_seconds: float,
+) -> StepTiming:
+    timed = timed_steps(readings)
+    seconds = [reading.seconds for reading in timed]
+    mean, half = sum(seconds) / len(seconds), half_width(seconds)
+    taken = len(timed) + len(timed_steps(warm_up))
+    assert state.optimizer_steps == taken, f"{state.optimizer_steps} steps, {taken} counted"
+    return StepTiming(
+        step_seconds=tuple(seconds),
+        low_seconds=max(0.0, mean - half),
+        high_seconds=mean + half,
+        samples_per_step=state.config.effective_batch_size(),
+        units_per_step=sum(reading.units for reading in timed) / len(timed),
+        warm_up_seconds=warm_up_seconds,
+        data_wait_seconds=sum(reading.data_wait_seconds for reading in timed) / len(timed),
+        optimizer_steps=state.optimizer_steps,
+        skipped_steps=sum(reading.is_skipped for reading in [*warm_up, *readings]),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

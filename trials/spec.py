@@ -1,0 +1,132 @@
+"""What one trial is to do: workload, config, device, budget, limits. JSON both ways."""
+
+import json
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self
+
+from search_spaces import TrainingConfig, stable_hash
+from trials.codec import from_plain, to_plain
+from trials.errors import SpecError
+
+PROTOCOL_VERSION = 1
+"""Counts changes to how a trial measures; measurements of another version are not comparable."""
+
+
+class Task(StrEnum):
+    """What the trial process is for.
+
+    measure      memory and time of one config
+    quality      train a fixed number of samples, then evaluate
+    describe     build the workload once and say what it is
+    environment  say what the device and its software are; needs no workload
+    """
+
+    MEASURE = "measure"
+    QUALITY = "quality"
+    DESCRIBE = "describe"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingPolicy:
+    """When a trial has timed enough optimizer steps.
+
+    Attributes:
+        warm_up_steps: Optimizer steps on the worst-case batch before any is timed; at least 2,
+            since optimizer state is made by the first.
+        min_steps: Fewest timed steps.
+        max_steps: Most timed steps.
+        max_seconds: Stop timing after this long, once ``min_steps`` are done.
+        relative_half_width: Stop once the 95 % confidence interval of the mean is this narrow.
+    """
+
+    warm_up_steps: int = 2
+    min_steps: int = 3
+    max_steps: int = 200
+    max_seconds: float = 2.0
+    relative_half_width: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Reject a policy that could call an unmeasured config measured."""
+        if self.warm_up_steps < 2:
+            raise SpecError(f"warm_up_steps={self.warm_up_steps}: at least 2, state is lazy")
+        if not 2 <= self.min_steps <= self.max_steps:
+            raise SpecError(f"min_steps={self.min_steps}: from 2 to max_steps={self.max_steps}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """One trial.
+
+    Attributes:
+        workload: ``byte-gpt[:SIZE]``, ``path/to/file.py:Name`` or ``package.module:Name``.
+        config: The point of the space to try.
+        task: What to do with it.
+        trial_id: Tags the process, its log and its children.
+        device: ``cpu`` or ``cuda:INDEX``.
+        memory_budget_bytes: Device memory the trial may use; None leaves the device's own limit.
+        num_threads: Compute threads of the process on CPU.
+        cores: CPU cores the process may use; empty for any.
+        num_devices: Data-parallel devices of the real job, for the effective batch.
+        seed: Of weights, dropout and data order.
+        deadline_seconds: The process is ended after this long.
+        timing: When enough steps are timed.
+        quality_samples: Samples trained before evaluation, under ``Task.QUALITY``.
+    """
+
+    workload: str
+    config: TrainingConfig = field(default_factory=TrainingConfig)
+    task: Task = Task.MEASURE
+    trial_id: str = "trial"
+    device: str = "cpu"
+    memory_budget_bytes: int | None = None
+    num_threads: int = 1
+    cores: tuple[int, ...] = ()
+    num_devices: int = 1
+    seed: int = 0
+    deadline_seconds: float = 120.0
+    timing: TimingPolicy = field(default_factory=TimingPolicy)
+    quality_samples: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject limits under which nothing could run."""
+        if self.memory_budget_bytes is not None and self.memory_budget_bytes <= 0:
+            raise SpecError(f"memory_budget_bytes={self.memory_budget_bytes}: must be positive")
+        if self.deadline_seconds <= 0:
+            raise SpecError(f"deadline_seconds={self.deadline_seconds}: must be positive")
+        if self.num_threads < 1 or self.num_devices < 1:
+            raise SpecError("num_threads and num_devices must be at least 1")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the trial runs on a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def protocol(self) -> str:
+        """Identity of how the trial measures: code version, timing policy, seed, devices."""
+        return stable_hash([PROTOCOL_VERSION, to_plain(self.timing), self.seed, self.num_devices])
+
+    def placed(self, *, device: str, num_threads: int, cores: tuple[int, ...]) -> Self:
+        """Return the spec bound to a slot's device and cores."""
+        return replace(self, device=device, num_threads=num_threads, cores=cores)
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(to_plain(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a spec; keys left out keep their defaults.
+
+        Raises:
+            SpecError: No JSON, an unknown key or a bad value; the message names it.
+        """
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise SpecError(f"the spec is no JSON: {error}") from error
+        if not isinstance(document, dict) or "workload" not in document:
+            raise SpecError('a spec is a JSON object with at least {"workload": NAME}')
+        return from_plain(cls, document)

@@ -1,0 +1,49 @@
+"""Bring a fresh process to where a training process is, before its memory is counted."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from search_spaces import TrainingConfig
+from trials.training import begin_training, train_step
+from trials.workload import Batch, Workload
+
+
+class _TinyWorkload(Workload):
+    """One small layer: its only purpose is to run every kind of code that a trial runs."""
+
+    def build(self) -> nn.Module:
+        """See Workload."""
+        return nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64))
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        """See Workload."""
+        return list(model.children())
+
+    def batches(self, micro_batch_size: int, seed: int) -> Iterator[Batch]:
+        """See Workload."""
+        while True:
+            yield torch.ones(micro_batch_size, 64)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """See Workload."""
+        out: Tensor = model(batch).float().square().sum()
+        return out
+
+    def evaluate(self, model: nn.Module, device: torch.device) -> float:
+        """See Workload."""
+        return 0.0
+
+
+def warm_up_process(config: TrainingConfig, device: torch.device) -> None:
+    """Take two optimizer steps of a tiny model under a config.
+
+    What a process needs once, and not because of its model, is then there: compute threads,
+    lazily imported modules, code pages, library handles. It would else count as the trial's.
+    """
+    tiny = config.with_knobs({"micro_batch_size": 2, "accumulation_steps": 1})
+    workload = _TinyWorkload()
+    state = begin_training(workload, tiny, device)
+    for _ in range(2):
+        train_step(state, workload.batches(2, seed=0))

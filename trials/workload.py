@@ -1,0 +1,181 @@
+"""What is trained: the protocol of a workload, and how a reference becomes one.
+
+A user's workload is a class in a file of theirs, made without arguments::
+
+    from trials.workload import Workload
+
+    class Mine(Workload):
+        def build(self): ...                            # a torch module, on CPU, fp32
+        def batches(self, micro_batch_size, seed): ...  # endless, any nesting of tensors
+        def loss(self, model, batch): ...               # summed over what is trained
+        def evaluate(self, model, device): ...          # one number
+
+and is named ``path/to/file.py:Mine`` or ``package.module:Mine``.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from search_spaces import did_you_mean, stable_hash
+from trials.errors import WorkloadError
+from trials.measurement import Direction
+
+Batch = Any
+"""Tensors, or tuples, lists and dicts of them; the first tensor's first dimension is samples."""
+
+
+class Workload(ABC):
+    """A training job, reduced to what measuring its memory, time and quality needs.
+
+    Attributes:
+        unit: What ``count`` counts: ``samples`` or ``tokens``.
+        quality_name: Of what ``evaluate`` returns.
+        quality_direction: Which way that gets better.
+        learning_rate: Of AdamW.
+        global_batch_size: Samples per optimizer step, unless the study says otherwise.
+        quality_samples: Samples to train before ``evaluate``, once per numerics class.
+    """
+
+    unit: str = "samples"
+    quality_name: str = "loss"
+    quality_direction: Direction = Direction.MINIMIZE
+    learning_rate: float = 1e-3
+    global_batch_size: int = 8
+    quality_samples: int = 64
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """Return the model on CPU in fp32, its trained parameters requiring gradients.
+
+        Torch's random state is seeded before, so equal seeds give equal weights.
+        """
+
+    @abstractmethod
+    def batches(self, micro_batch_size: int, seed: int) -> Iterator[Batch]:
+        """Yield micro-batches without end, on CPU.
+
+        Equal seeds must give the same samples in the same order, however they are split.
+        """
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the loss summed over the batch's trained units: a scalar.
+
+        A sum, not a mean: the trial divides by ``count`` over the whole accumulation window, so
+        that the split into micro-batches leaves the gradients unchanged.
+        """
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, device: torch.device) -> float:
+        """Return the metric on held-out data; called without gradients, in eval mode."""
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Return the repeated blocks, in order, that checkpointing may recompute."""
+        return ()
+
+    def worst_batch(self, micro_batch_size: int) -> Batch:
+        """Return the batch that takes the most memory: the longest samples there are."""
+        return next(self.batches(micro_batch_size, seed=0))
+
+    def count(self, batch: Batch) -> int:
+        """Return the trained units in a batch: what the loss was summed over."""
+        return first_tensor(batch).shape[0]
+
+
+def first_tensor(batch: Batch) -> Tensor:
+    """Return the first tensor of a batch.
+
+    Raises:
+        WorkloadError: There is none.
+    """
+    if isinstance(batch, Tensor):
+        return batch
+    items = batch.values() if isinstance(batch, dict) else batch
+    for item in items if isinstance(items, list | tuple) or isinstance(batch, dict) else ():
+        return first_tensor(item)
+    raise WorkloadError(f"a batch must hold tensors, got {type(batch).__name__}")
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Return a batch with every tensor on a device, other values as they are."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(item, device) for key, item in batch.items()}
+    if isinstance(batch, list | tuple):
+        return type(batch)([to_device(item, device) for item in batch])
+    return batch
+
+
+def load_workload(reference: str) -> Workload:
+    """Return the workload that a reference names.
+
+    Raises:
+        WorkloadError: No such built-in, file, module or class, or one that raises when made.
+    """
+    if ".py:" in reference or ("." in reference and ":" in reference):
+        return _users_workload(reference)
+    name, _, argument = reference.partition(":")
+    from trials.builtin_workloads import BUILTIN_WORKLOADS
+
+    if name not in BUILTIN_WORKLOADS:
+        hint = did_you_mean(name, BUILTIN_WORKLOADS)
+        raise WorkloadError(
+            f"no workload {reference!r}{hint}; or give path/to/file.py:Name or package.module:Name"
+        )
+    return BUILTIN_WORKLOADS[name](argument)
+
+
+def fingerprint(reference: str, workload: Workload) -> str:
+    """Return a hash that changes with the workload's reference or the source of its class."""
+    name = reference.rpartition(":")[2] if ".py:" in reference else reference
+    source = inspect.getsourcefile(type(workload))
+    text = Path(source).read_bytes() if source and Path(source).is_file() else b""
+    return stable_hash([name, hashlib.sha256(text).hexdigest()])
+
+
+def _users_workload(reference: str) -> Workload:
+    place, _, name = reference.rpartition(":")
+    module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        classes = [n for n, v in vars(module).items() if isinstance(v, type) and v is not Workload]
+        raise WorkloadError(f"no class {name!r} in {place}{did_you_mean(name, classes)}")
+    if not issubclass(found, Workload):
+        raise WorkloadError(f"{reference} must derive from trials.workload.Workload")
+    missing = sorted(found.__abstractmethods__)
+    if missing:
+        raise WorkloadError(f"{reference} lacks the method(s) {', '.join(missing)}")
+    return found()
+
+
+def _module_from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise WorkloadError(f"no workload file {str(path)!r}; check the path")
+    spec = importlib.util.spec_from_file_location(f"autotune_workload_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise WorkloadError(f"no module {name!r}; install it or check the name") from error
+        raise
