@@ -74,7 +74,7 @@ class Ledger:
 
     def has_more(self) -> bool:
         """Tell whether any config is left to ask."""
-        return bool(self._optuna.open_configs()) or self._optuna.num_waiting() > 0
+        return self._optuna.has_more
 
     def ask(self) -> TrialRecord:
         """Return the next trial: leased, and either to be run or answered already.
@@ -162,7 +162,7 @@ class Ledger:
         self.trials = {trial.number: trial for trial in with_result}
         self._optuna.close_configs([trial.config for trial in with_result])
         self._close_too_large(with_result)
-        if not stored and not self._optuna.num_waiting():
+        if not stored and not running and not self._optuna.num_waiting():
             for config in first_configs(configs, self._spec.baseline):
                 self._optuna.enqueue(config)
         self._update_front()
@@ -250,9 +250,10 @@ def _notes(trial: TrialRecord) -> dict[str, str | float]:
     """Return what a dashboard shows of a trial beside its values."""
     notes: dict[str, str | float] = {
         "outcome": str(trial.outcome),
-        "source": str(trial.source),
         "config": str(trial.config),
     }
+    if trial.source != Source.RUN:
+        notes["source"] = str(trial.source)
     if trial.reason:
         notes["reason"] = trial.reason[:500]
     if trial.measurement is not None and trial.measurement.memory is not None:

@@ -1,7 +1,5 @@
 """From settings to a running study and back: what ``run``, ``resume`` and ``probe`` do."""
 
-import os
-import socket
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,9 +12,10 @@ from autotune.documents import read_exported_config
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
 from autotune.events import Listener, StudyBegan
 from autotune.optimizer.study import OptunaStudy, opened_storage
-from autotune.records import Owner, StudyRecord, StudySpec
+from autotune.records import StudyRecord, StudySpec
 from autotune.settings import Settings
 from autotune.store.base import StudyStore
+from autotune.store.leases import this_process
 from autotune.store.sql import SqlStore
 from autotune.tuner import StopSwitch, StudyResult, Tuner
 from autotune.workers import open_workers
@@ -33,7 +32,6 @@ from trials.environment import Environment
 from trials.errors import WorkloadError
 from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.nvml import num_gpus
-from trials.processes import process_started_at
 from trials.spec import Task, TrialSpec
 
 DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
@@ -276,14 +274,6 @@ def _tune(
             store=store, optuna=optuna, workers=workers, record=record, stop=stop, listen=listen
         )
         return tuner.run(this_process(), configs)
-
-
-def this_process() -> Owner:
-    """Return who this driver is."""
-    pid = os.getpid()
-    started_at = process_started_at(pid)
-    assert started_at is not None
-    return Owner(host=socket.gethostname(), pid=pid, started_at=started_at)
 
 
 def _require_same(record: StudyRecord, workers: Workers) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -11,6 +11,7 @@ from search_spaces import InvalidConfigError, SearchSpace, TrainingConfig
 from trials.errors import SpecError
 
 T = TypeVar("T")
+Reader = Callable[[object, str], Any]
 
 
 def to_plain(value: Any) -> Any:
@@ -36,12 +37,12 @@ def from_plain(kind: type[T], document: object) -> T:
     """
     if not isinstance(document, Mapping):
         raise SpecError(f"a {kind.__name__} must be a JSON object, got {document!r}")
-    hints = _hints(kind)  # type: ignore[arg-type]
-    unknown = [key for key in document if key not in hints]
+    readers = _readers(kind)  # type: ignore[arg-type]
+    unknown = [key for key in document if key not in readers]
     if unknown:
-        known = ", ".join(hints)
+        known = ", ".join(readers)
         raise SpecError(f"unknown key {unknown[0]!r} in a {kind.__name__}; known: {known}")
-    values = {key: _read(hints[key], item, key) for key, item in document.items()}
+    values = {key: readers[key](item, key) for key, item in document.items()}
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
@@ -49,26 +50,35 @@ def from_plain(kind: type[T], document: object) -> T:
 
 
 @lru_cache
-def _hints(kind: type) -> dict[str, Any]:
+def _readers(kind: type) -> dict[str, Reader]:
     hints = get_type_hints(kind)
-    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
+    return {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}
 
 
-def _read(hint: Any, value: object, key: str) -> Any:
+def _reader(hint: Any) -> Reader:
+    """Return how a value of a field type is read; found once, since reading is frequent."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is types.UnionType:
-        return None if value is None else _read(arguments[0], value, key)
+        read = _reader(arguments[0])
+        return lambda value, key: None if value is None else read(value, key)
     if hint in (TrainingConfig, SearchSpace):
-        return _by_itself(hint, value, key)
+        return lambda value, key: _by_itself(hint, value, key)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return from_plain(hint, value)
+        return lambda value, key: from_plain(hint, value)
     if origin is tuple:
+        return _tuple_reader(_reader(arguments[0]))
+    if origin in (dict, Mapping):
+        return lambda value, key: value
+    return lambda value, key: _scalar(hint, value, key)
+
+
+def _tuple_reader(read: Reader) -> Reader:
+    def read_all(value: object, key: str) -> Any:
         if not isinstance(value, list | tuple):
             raise SpecError(f"{key} must be a list, got {value!r}")
-        return tuple(_read(arguments[0], item, key) for item in value)
-    if origin in (dict, Mapping):
-        return value
-    return _scalar(hint, value, key)
+        return tuple([read(item, key) for item in value])
+
+    return read_all
 
 
 def _by_itself(hint: Any, value: object, key: str) -> Any:
@@ -81,6 +91,8 @@ def _by_itself(hint: Any, value: object, key: str) -> Any:
 
 
 def _scalar(hint: Any, value: object, key: str) -> Any:
+    if type(value) is hint:
+        return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):

@@ -24,10 +24,9 @@ class PrivateFolder:
 
         Args:
             prefix: Names the kind; ends in a dash.
-            parent: Where to make it; None for the temporary folder, or /tmp where its path is
-                too long for sockets.
+            parent: Where to make it; None for the temporary folder.
         """
-        parent = _temporary_folder() if parent is None else parent
+        parent = Path(tempfile.gettempdir()) if parent is None else parent
         for stale in parent.glob(f"{prefix}*"):
             if _is_abandoned(stale, prefix):
                 shutil.rmtree(stale, ignore_errors=True)
@@ -44,7 +43,8 @@ class PrivateFolder:
             os.close(self._lock)
 
 
-def _temporary_folder() -> Path:
+def short_temporary_folder() -> Path:
+    """Return the temporary folder, or /tmp where the way to it is too long for sockets."""
     folder = tempfile.gettempdir()
     return Path(folder if len(folder) <= _LONGEST_PARENT else "/tmp")
 

@@ -33,6 +33,15 @@ def build_optimizer(
     return optimizer
 
 
+def has_8bit_optimizer() -> bool:
+    """Tell whether bitsandbytes can really be imported here; being installed is not enough."""
+    try:
+        import bitsandbytes.optim  # noqa: F401
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        return False
+    return True
+
+
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Return the bytes that the optimizer's state tensors really take, each storage once."""
     tensors = [

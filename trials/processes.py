@@ -19,22 +19,18 @@ def end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def end_strays(trial_id: str) -> int:
-    """Kill processes that carry a trial's id in their environment, and return how many.
+def end_strays(trial_id: str) -> None:
+    """Kill processes that carry a trial's id in their environment, and wait until they are gone.
 
     Such are programs that the trial started in a session of their own: they outlive its group.
     """
-    strays = tagged(TRIAL_ID_VARIABLE, trial_id)
-    for pid in strays:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return len(strays)
+    end_all(tagged(TRIAL_ID_VARIABLE, trial_id), patience_seconds=0.0)
 
 
-def tagged(name: str, value: str) -> list[int]:
+def tagged(name: str, value: str) -> set[psutil.Process]:
     """Return the processes whose environment, as they were started, holds a variable."""
     tag = f"\0{name}={value}\0".encode()
-    return [pid for pid in psutil.pids() if tag in b"\0" + _environment(pid)]
+    return living(pid for pid in psutil.pids() if tag in b"\0" + _environment(pid))
 
 
 def living(pids: Iterable[int]) -> set[psutil.Process]:
@@ -46,15 +42,6 @@ def living(pids: Iterable[int]) -> set[psutil.Process]:
     return found
 
 
-def with_descendants(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
-    """Return processes and all that they started, as far as they still live."""
-    found = set(processes)
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            found.update(process.children(recursive=True))
-    return found
-
-
 def end_all(processes: Iterable[psutil.Process], patience_seconds: float) -> None:
     """Wait until processes are gone, and kill those that take longer than the patience."""
     remaining = _wait_gone(processes, patience_seconds)
@@ -62,14 +49,6 @@ def end_all(processes: Iterable[psutil.Process], patience_seconds: float) -> Non
         with suppress(psutil.NoSuchProcess):
             process.kill()
     _wait_gone(remaining, _KILL_SECONDS)
-
-
-def process_started_at(pid: int) -> float | None:
-    """Return when a process began, seconds since the epoch; None when there is none."""
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
-        return None
 
 
 def _wait_gone(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:

@@ -24,7 +24,7 @@ from trials.measurement import (
 )
 from trials.memory import MemoryMeter, meter_for
 from trials.nvml import driver_version
-from trials.optimizers import state_bytes, tensor_bytes
+from trials.optimizers import has_8bit_optimizer, state_bytes, tensor_bytes
 from trials.outcomes import (
     DivergedError,
     Evidence,
@@ -244,7 +244,7 @@ def _environment(trial: Trial) -> Measurement:
         cuda=torch.version.cuda,
         python=platform.python_version(),
         torch=torch.__version__,
-        bitsandbytes=_version("bitsandbytes"),
+        bitsandbytes=_version("bitsandbytes") if has_8bit_optimizer() else None,
         deepspeed=_version("deepspeed"),
     )
     return Measurement(outcome=Outcome.COMPLETED, environment=environment)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from autotune.cli.options import Output
 from autotune.records import Objective, StudyRecord, StudySummary, TrialRecord
@@ -16,6 +17,11 @@ from trials.measurement import Measurement
 
 MIB = 1024**2
 NONE = "-"
+LEFT = {
+    *("", "config", "outcome", "reason", "study", "workload", "state", "kind"),
+    *("check", "status", "found", "remedy", "source"),
+}
+"""Columns of words; the others hold numbers."""
 
 
 def write_documents(documents: Sequence[Mapping[str, Any]], output: Output) -> None:
@@ -41,11 +47,8 @@ def write_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for name in columns:
         table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))  # as plain text: reasons hold brackets
     console.print(table)
-
-
-LEFT = {"config", "outcome", "reason", "study", "workload", "state", "kind", "where", ""}
 
 
 def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: int | None) -> None:

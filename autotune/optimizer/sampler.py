@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.optimizer.trend import likely_to_fit
+from autotune.optimizer.trend import likely_to_fit, memory_features
 from search_spaces import KNOBS, KnobValue, TrainingConfig
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
@@ -24,7 +23,12 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
 
 
 class SpaceSampler(BaseSampler):
-    """Snaps another sampler's proposals to the open configs of a space."""
+    """Snaps another sampler's proposals to the open configs of a space.
+
+    Attributes:
+        distributions: Optuna's distribution of each knob that varies.
+        proposed: The config proposed last; None where none had to be.
+    """
 
     def __init__(self, inner: BaseSampler, configs: Sequence[TrainingConfig]) -> None:
         """Wrap a sampler.
@@ -36,27 +40,34 @@ class SpaceSampler(BaseSampler):
         self._inner = inner
         self._configs = list(configs)
         self.distributions = knob_distributions(configs)
-        self._open = {config.hash: True for config in configs}
-        points = {config: config.as_dict() for config in configs}
+        self._index = {config: place for place, config in enumerate(configs)}
+        points = [config.as_dict() for config in configs]
         self._by_values = {
-            tuple(point[name] for name in self.distributions): config
-            for config, point in points.items()
+            self._values(point): c for point, c in zip(points, configs, strict=True)
         }
-        self._grid = np.array([self._position(c.as_dict()) for c in configs], dtype=float)
+        self._grid = np.array([self._position(point) for point in points], dtype=float)
+        self._is_open = np.ones(len(configs), dtype=np.bool_)
+        self._features = memory_features(configs)
+        self._memory: dict[int, float] = {}
+        self.proposed: TrainingConfig | None = None
 
     @property
-    def num_open(self) -> int:
-        """Configs that may still be asked."""
-        return sum(self._open.values())
+    def has_open(self) -> bool:
+        """Whether any config may still be asked."""
+        return bool(self._is_open.any())
 
     def close_configs(self, configs: Collection[TrainingConfig]) -> None:
         """Never ask these configs again, except when they are enqueued."""
         for config in configs:
-            self._open[config.hash] = False
+            self._is_open[self._index[config]] = False
 
     def open_configs(self) -> list[TrainingConfig]:
         """Return the configs that may still be asked."""
-        return [config for config in self._configs if self._open[config.hash]]
+        return [self._configs[place] for place in np.flatnonzero(self._is_open)]
+
+    def learn(self, config: TrainingConfig, memory_violation: float) -> None:
+        """Take in how much of the memory budget a config took, less 1."""
+        self._memory[self._index[config]] = memory_violation
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -73,7 +84,8 @@ class SpaceSampler(BaseSampler):
         for name, distribution in self.distributions.items():
             if name not in proposal:
                 proposal[name] = self._inner.sample_independent(study, trial, name, distribution)
-        chosen = self._nearest_open(proposal, self._is_likely(study)).as_dict()
+        self.proposed = self._nearest_open(proposal)
+        chosen = self.proposed.as_dict()
         return {name: chosen[name] for name in self.distributions}
 
     def sample_independent(
@@ -106,27 +118,20 @@ class SpaceSampler(BaseSampler):
 
     def config_of(self, params: dict[str, Any]) -> TrainingConfig:
         """Return the member of the space with these values of the varying knobs."""
-        return self._by_values[tuple(params[name] for name in self.distributions)]
+        return self._by_values[self._values(params)]
 
-    def _nearest_open(
-        self, proposal: dict[str, Any], is_likely: NDArray[np.bool_]
-    ) -> TrainingConfig:
+    def _values(self, params: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(params[name] for name in self.distributions)
+
+    def _nearest_open(self, proposal: dict[str, Any]) -> TrainingConfig:
         """Return the open config nearest to a proposal, of the likely ones if there are any."""
-        is_open = np.array([self._open[config.hash] for config in self._configs])
-        wanted = is_open & is_likely if np.any(is_open & is_likely) else is_open
+        tried, violations = list(self._memory), list(self._memory.values())
+        wanted = self._is_open & likely_to_fit(self._features, tried, violations)
+        if not wanted.any():
+            wanted = self._is_open
         distance = np.abs(self._grid - self._position(proposal)).sum(axis=1)
         distance[~wanted] = np.inf
         return self._configs[int(distance.argmin())]
-
-    def _is_likely(self, study: Study) -> NDArray[np.bool_]:
-        told = [
-            trial
-            for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            if trial.constraints.get("valid") == 0.0
-        ]
-        tried = [self.config_of(trial.params) for trial in told]
-        violations = [trial.constraints["memory"] for trial in told]
-        return likely_to_fit(self._configs, tried, violations)
 
     def _position(self, values: dict[str, Any]) -> list[float]:
         """Return a point's place in the unit box: numbers by log or share, names one-hot."""

@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.study import StudyDirection
-from optuna.trial import Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.errors import SettingsError, StudyMismatchError
 from autotune.objective import Verdict, direction_of, value_of, worst_value
@@ -63,6 +64,13 @@ def delete_optuna_study(storage: BaseStorage, name: str) -> None:
         storage.delete_study(known[name])
 
 
+class _Asked(NamedTuple):
+    """A trial under way; no config when its driver died before it had all its parameters."""
+
+    trial: Trial
+    config: TrainingConfig | None
+
+
 class OptunaStudy:
     """Asks configs of a space and tells what came of them."""
 
@@ -90,21 +98,38 @@ class OptunaStudy:
         self._study = self._open(storage, spec)
         self._sampler = self._make_sampler(spec, configs)
         self._study.sampler = self._sampler
-        self._asked: dict[int, Trial] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._num_waiting = len(self._frozen(TrialState.WAITING))
+        for trial in self._frozen(TrialState.COMPLETE):
+            self._learn(self._sampler.config_of(trial.params), trial.constraints)
+
+    def num_waiting(self) -> int:
+        """Return how many enqueued configs have not been asked yet."""
+        return self._num_waiting
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a config is enqueued, or any is left that the sampler may propose."""
+        return self._num_waiting > 0 or self._sampler.has_open
 
     def enqueue(self, config: TrainingConfig, attempt: int = 1) -> None:
         """Have a config asked before the sampler's own proposals."""
         values = config.as_dict()
         params = {name: values[name] for name in self._sampler.distributions}
         self._study.enqueue_trial(params, user_attrs={_ATTEMPT: attempt})
+        self._num_waiting += 1
 
     def ask(self) -> tuple[int, TrainingConfig, int]:
         """Return the next trial: its number, config and attempt. It is RUNNING from now on."""
+        is_enqueued = self._num_waiting > 0
+        self._sampler.proposed = None
         trial = self._study.ask(fixed_distributions=self._sampler.distributions)
-        config = self._sampler.config_of(trial.params)
-        self._asked[trial.number] = trial
+        config = self._sampler.proposed or self._sampler.config_of(trial.params)
+        attempt = int(trial.user_attrs.get(_ATTEMPT, 1)) if is_enqueued else 1
+        self._num_waiting -= is_enqueued
+        self._asked[trial.number] = _Asked(trial, config)
         self._sampler.close_configs([config])
-        return trial.number, config, int(trial.user_attrs.get(_ATTEMPT, 1))
+        return trial.number, config, attempt
 
     def tell(
         self,
@@ -121,24 +146,27 @@ class OptunaStudy:
             seen: Scores of the trials completed so far; the worst stand in for missing values.
             notes: What a person sees of the trial in a dashboard.
         """
-        if self._is_finished(number):  # a driver that died told it, and not the store
+        # A driver that died may have told the trial and not the store, or set constraints alone.
+        known = {} if number in self._asked else self._stored_constraints(number)
+        if known is None:
             return
-        trial = self._trial(number)
+        trial, config = self._trial(number)
         for name, value in notes.items():
             trial.set_user_attr(name, value)
-        known = trial.constraints
-        for name in sorted(verdict.constraints):
-            if name not in known:  # a driver that died may have set it already
-                trial.set_constraint(name, verdict.constraints[name])
+        for name in sorted(verdict.constraints.keys() - known):
+            trial.set_constraint(name, verdict.constraints[name])
         values = [self._told_value(verdict.scores, o, seen) for o in self._objectives]
-        self._study.tell(number, values=values)
+        self._study.tell(trial, values=values)
+        assert config is not None
+        self._learn(config, verdict.constraints)
         self._asked.pop(number, None)
 
     def fail(self, number: int, reason: str) -> None:
         """Fail a trial for a fault that says nothing of its config."""
-        self._trial(number).set_user_attr("outcome", "lost")
-        self._trial(number).set_user_attr("reason", reason)
-        self._study.tell(number, state=TrialState.FAIL)
+        trial, _ = self._trial(number)
+        trial.set_user_attr("outcome", "lost")
+        trial.set_user_attr("reason", reason)
+        self._study.tell(trial, state=TrialState.FAIL)
         self._asked.pop(number, None)
 
     def close_configs(self, configs: Sequence[TrainingConfig]) -> None:
@@ -149,36 +177,45 @@ class OptunaStudy:
         """Return the configs that the sampler may still propose."""
         return self._sampler.open_configs()
 
-    def num_waiting(self) -> int:
-        """Return how many enqueued configs have not been asked yet."""
-        return len(self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-
     def running(self) -> dict[int, tuple[TrainingConfig, int]]:
         """Return config and attempt of the trials that were asked and not told, by number."""
-        trials = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         return {
             trial.number: (
                 self._sampler.config_of(trial.params),
                 int(trial.user_attrs.get(_ATTEMPT, 1)),
             )
-            for trial in trials
-            if trial.params.keys() >= self._sampler.distributions.keys()
+            for trial in self._frozen(TrialState.RUNNING)
+            if self._is_whole(trial)
         }
 
     def fail_half_asked(self, reason: str) -> None:
         """Fail trials whose asking was cut short before they had all their parameters."""
-        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if not trial.params.keys() >= self._sampler.distributions.keys():
+        for trial in self._frozen(TrialState.RUNNING):
+            if not self._is_whole(trial):
                 self.fail(trial.number, reason)
 
-    def _trial(self, number: int) -> Trial:
+    def _trial(self, number: int) -> _Asked:
         if number not in self._asked:
             frozen = self._study.get_trials(deepcopy=False)[number]
-            self._asked[number] = Trial(self._study, frozen._trial_id)
+            config = self._sampler.config_of(frozen.params) if self._is_whole(frozen) else None
+            self._asked[number] = _Asked(Trial(self._study, frozen._trial_id), config)
         return self._asked[number]
 
-    def _is_finished(self, number: int) -> bool:
-        return self._study.get_trials(deepcopy=False)[number].state.is_finished()
+    def _is_whole(self, trial: FrozenTrial) -> bool:
+        """Tell whether a trial has all its parameters; its driver may have died asking."""
+        return trial.params.keys() >= self._sampler.distributions.keys()
+
+    def _stored_constraints(self, number: int) -> dict[str, float] | None:
+        """Return the constraints that a trial has in the database; None if it is told."""
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        return None if frozen.state.is_finished() else frozen.constraints
+
+    def _frozen(self, state: TrialState) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=(state,))
+
+    def _learn(self, config: TrainingConfig, constraints: Mapping[str, float]) -> None:
+        if constraints.get("valid") == 0.0:
+            self._sampler.learn(config, constraints["memory"])
 
     def _told_value(self, scores: Scores, objective: Objective, seen: Sequence[Scores]) -> float:
         value = value_of(scores, objective)

@@ -16,33 +16,36 @@ _RIDGE = 0.05
 
 
 def likely_to_fit(
-    candidates: Sequence[TrainingConfig],
-    tried: Sequence[TrainingConfig],
-    violations: Sequence[float],
+    features: NDArray[np.float64], tried: Sequence[int], violations: Sequence[float]
 ) -> NDArray[np.bool_]:
     """Tell which configs are expected to keep to the memory budget.
 
-    The logarithm of memory over budget is fitted by ridge regression on a few features of the
-    knobs. Everything is expected to fit until a few trials have been measured.
+    The logarithm of memory over budget is fitted by ridge regression. Everything is expected to
+    fit until a few trials have been measured.
 
     Args:
-        candidates: Configs to judge.
-        tried: Measured configs.
+        features: Of every config, from ``memory_features``: (configs, features).
+        tried: Rows of the measured ones.
         violations: Of each, memory over budget, less 1.
 
     Returns:
-        One truth value per candidate.
+        One truth value per config.
     """
     if len(tried) < FEWEST_POINTS:
-        return np.ones(len(candidates), dtype=np.bool_)
-    features = np.array([_features(config) for config in tried])
+        return np.ones(len(features), dtype=np.bool_)
+    measured = features[list(tried)]
     target = np.log1p(np.maximum(violations, -0.99))
-    centre, level = features.mean(axis=0), target.mean()
-    moved = features - centre
+    centre, level = measured.mean(axis=0), target.mean()
+    moved = measured - centre
     penalty = _RIDGE * len(tried) * np.eye(moved.shape[1])
     weights = np.linalg.solve(moved.T @ moved + penalty, moved.T @ (target - level))
-    ahead = np.array([_features(config) for config in candidates]) - centre
-    return np.asarray(ahead @ weights + level <= 0.0, dtype=np.bool_)
+    expected = (features - centre) @ weights + level
+    return np.asarray(expected <= 0.0, dtype=np.bool_)
+
+
+def memory_features(configs: Sequence[TrainingConfig]) -> NDArray[np.float64]:
+    """Return what memory is expected to depend on, of each config: (configs, features)."""
+    return np.array([_features(config) for config in configs], dtype=np.float64)
 
 
 def _features(config: TrainingConfig) -> list[float]:

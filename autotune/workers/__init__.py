@@ -23,6 +23,7 @@ def open_workers(request: WorkersRequest, *, is_local: bool) -> Workers:
 
         return open_ray_workers(request)
     from autotune.workers.local import LocalWorkers
-    from autotune.workers.slots import plan_slots
+    from autotune.workers.slots import plan_slots, this_machine
 
-    return LocalWorkers(plan_slots(request.device_kind, request.num_slots), request.runner)
+    plans = plan_slots(request.device_kind, request.num_slots, this_machine())
+    return LocalWorkers(plans, request.runner)

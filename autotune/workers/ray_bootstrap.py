@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -20,14 +21,12 @@ from typing import Any
 
 from autotune.errors import WorkersError
 from autotune.workers.base import Workers, WorkersRequest
-from autotune.workers.slots import SlotPlan, plan_cluster_slots, plan_slots
-from trials.folders import PrivateFolder
-from trials.processes import end_all, living, tagged, with_descendants
+from autotune.workers.janitor import CLUSTER_VARIABLE, clean_up
+from autotune.workers.slots import SlotPlan, plan_cluster_slots, plan_slots, this_machine
+from trials.folders import PrivateFolder, short_temporary_folder
 
 FOLDER_PREFIX = "autotune-ray-"
 TOKEN_FILE = "token"
-CLUSTER_VARIABLE = "AUTOTUNE_CLUSTER"
-"""Marks every process of a cluster of ours; its value is the cluster's folder."""
 WORKER_VARIABLES: Mapping[str, str] = {
     # Else a slot without a GPU sees all of them.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -46,8 +45,6 @@ OWN_CLUSTER_VARIABLES: Mapping[str, str | None] = {
     "RAY_kill_child_processes_on_worker_exit": "0",
     # One idle process per core, when only slots are wanted.
     "RAY_prestart_worker_first_driver": "0",
-    # Ray's agents outlive a killed driver by this long.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
     # Else their titles overwrite the environment by which they are found.
     "SPT_NOENV": "1",
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": None,
@@ -56,7 +53,6 @@ OWN_CLUSTER_VARIABLES: Mapping[str, str | None] = {
 """What a cluster of ours starts with; None takes a variable away."""
 _OBJECT_STORE_BYTES = 2**27
 _CONNECT_SECONDS = 5.0
-_END_SECONDS = 5.0
 _import_purpose: str | None = None
 
 
@@ -69,7 +65,7 @@ def open_ray_workers(request: WorkersRequest) -> Workers:
     cluster: Cluster
     with ExitStack() as undo:
         if request.ray_address is None:
-            plans = plan_slots(request.device_kind, request.num_slots)
+            plans = plan_slots(request.device_kind, request.num_slots, this_machine())
             cluster = OwnCluster(plans)
             undo.callback(cluster.close)
         else:
@@ -97,6 +93,13 @@ class Cluster(ABC):
     folder: Path | None = None
     worker_variables: Mapping[str, str] = {}
 
+    def nodes(self) -> list[dict[str, float]]:
+        """Return what each living machine has, by resource."""
+        import ray
+
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        return [node["Resources"] for node in nodes if node["Alive"]]
+
     @abstractmethod
     def close(self) -> None:
         """Disconnect, and end what was started."""
@@ -114,8 +117,9 @@ class OwnCluster(Cluster):
             WorkersError: Ray does not start, or was set up otherwise in this process.
         """
         _claim_ray("a cluster of this program's own")
-        self._folder = PrivateFolder(FOLDER_PREFIX)
+        self._folder = PrivateFolder(FOLDER_PREFIX, short_temporary_folder())
         self.folder = self._folder.path
+        self._janitor = _start_janitor(self.folder)
         variables = {**OWN_CLUSTER_VARIABLES, **_identity(self.folder)}
         try:
             with _environment(variables):
@@ -136,15 +140,10 @@ class OwnCluster(Cluster):
         """See Cluster."""
         import ray
 
-        # Asked before and after: by then some are gone, and others are orphans.
-        processes = self._processes()
         ray.shutdown()
-        processes |= self._processes()
-        end_all(processes, _END_SECONDS)
+        clean_up(self._folder.path)
         self._folder.remove()
-
-    def _processes(self) -> set[Any]:
-        return with_descendants(living(tagged(CLUSTER_VARIABLE, str(self.folder))))
+        self._janitor.communicate()
 
 
 class JoinedCluster(Cluster):
@@ -165,18 +164,23 @@ class JoinedCluster(Cluster):
         _claim_ray("a running cluster")
         _connect(address=address)
 
-    def nodes(self) -> list[dict[str, float]]:
-        """Return what each living machine has, by resource."""
-        import ray
-
-        nodes = ray.nodes()  # type: ignore[no-untyped-call]
-        return [node["Resources"] for node in nodes if node["Alive"]]
-
     def close(self) -> None:
         """See Cluster."""
         import ray
 
         ray.shutdown()
+
+
+def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
+    """Start what cleans up if this process is killed; Ray alone takes a minute, and leaves files.
+
+    It has a session of its own, out of the terminal's reach.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", "autotune.workers.janitor", str(folder)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def _claim_ray(purpose: str) -> None:

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from autotune.workers.slots import SlotPlan
 from trials.devices import PATIENCE_SECONDS
 from trials.environment import Environment
 from trials.errors import TrialSetupError
-from trials.folders import PrivateFolder
+from trials.folders import PrivateFolder, short_temporary_folder
 from trials.host import RunningTrial, TrialHost
 from trials.measurement import Measurement
 from trials.processes import end_all, end_strays, living
@@ -49,7 +49,7 @@ class Patience:
         end_seconds: Until a trial that was cancelled is over.
     """
 
-    start_seconds: float = 180.0
+    start_seconds: float = 120.0
     silence_seconds: float = PATIENCE_SECONDS + 30.0
     end_seconds: float = 15.0
 
@@ -64,7 +64,8 @@ class SlotActor:
             runner: What trial processes call, as ``module:function``.
             parent: Where to keep temporary files; None for the machine's own place.
         """
-        self._folder = PrivateFolder("autotune-slot-", None if parent is None else Path(parent))
+        where = short_temporary_folder() if parent is None else Path(parent)
+        self._folder = PrivateFolder("autotune-slot-", where)
         # A slot may be killed; what multiprocessing and the host leave then must be findable.
         tempfile.tempdir = str(self._folder.path)
         self._host = TrialHost(runner)
@@ -183,6 +184,14 @@ class _Slot:
         """End the trial under way."""
         self._actor.cancel.remote(self._ticket)
         self.due = min(self.due, time.monotonic() + self._patience.end_seconds)
+
+    def fits(self, nodes: Sequence[Mapping[str, float]]) -> bool:
+        """Return whether any of some machines has what the slot needs, be it in use or not."""
+        return any(
+            node.get("CPU", 0) >= self._plan.num_threads
+            and node.get("GPU", 0) >= self._plan.is_cuda
+            for node in nodes
+        )
 
     def take_start(self) -> Environment | None:
         """Return what a slot that is ready runs on, or None while it starts.
@@ -407,7 +416,7 @@ class RayWorkers(Workers):
         else:
             # The kernel may have killed the trial with the slot, and left what that had started.
             end_strays(spec.trial_id)
-        if slot.num_failed_starts < MAX_FAILED_STARTS:
+        if slot.num_failed_starts < MAX_FAILED_STARTS and slot.fits(self._cluster.nodes()):
             slot.start()
         else:
             self._slots.remove(slot)

@@ -39,27 +39,50 @@ class SlotPlan:
         return spec.placed(device=self.device, num_threads=self.num_threads, cores=self.cores)
 
 
-def plan_slots(device_kind: str, num_slots: int | None) -> tuple[SlotPlan, ...]:
-    """Plan slots on this machine, each with a device and with cores of its own.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What there is to plan with.
+
+    Attributes:
+        cores: That this process may use, hyperthreads of one core side by side.
+        num_gpus: That this process would see.
+    """
+
+    cores: tuple[int, ...]
+    num_gpus: int
+
+
+def this_machine() -> Machine:
+    """Return what this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = num_gpus()
+    if visible is not None:
+        gpus = min(gpus, len([entry for entry in visible.split(",") if entry.strip()]))
+    cores = sorted(usable_cores(), key=lambda core: (*_physical_core(core), core))
+    return Machine(cores=tuple(cores), num_gpus=gpus)
+
+
+def plan_slots(device_kind: str, num_slots: int | None, machine: Machine) -> tuple[SlotPlan, ...]:
+    """Plan slots on one machine, each with a device and with cores of its own.
 
     Args:
         device_kind: ``cpu`` or ``cuda``.
         num_slots: How many; None for one per GPU, or on CPU two where there are the cores.
+        machine: Which has them.
 
     Raises:
         WorkersError: The machine does not have them; the message says what it has.
     """
-    cores = _by_physical_core(usable_cores())
+    num_cores, gpus = len(machine.cores), machine.num_gpus
     if device_kind == "cpu":
-        count = min(DEFAULT_CPU_SLOTS, len(cores)) if num_slots is None else num_slots
-        _require(count, len(cores), "usable CPU cores, and a CPU slot needs one")
-        return _plans("cpu", count, _shares(cores, count))
+        count = min(DEFAULT_CPU_SLOTS, num_cores) if num_slots is None else num_slots
+        _require(count, num_cores, "usable CPU cores, and a CPU slot needs one")
+        return _plans("cpu", count, _shares(machine.cores, count))
     _require_cuda(device_kind)
-    gpus = visible_gpus()
     count = gpus if num_slots is None else num_slots
-    _require(count, gpus, "visible GPUs, and a CUDA slot needs one (--device cpu needs none)")
+    _require(count, gpus, "visible GPUs, and a CUDA slot needs one; --device cpu needs none")
     # Shares of all GPUs, used or not: a trial is measured alike however many slots there are.
-    return _plans("cuda", count, _shares(cores, gpus))
+    return _plans("cuda", count, _shares(machine.cores, gpus))
 
 
 def plan_cluster_slots(
@@ -95,14 +118,6 @@ def plan_cluster_slots(
     )
 
 
-def visible_gpus() -> int:
-    """Return how many GPUs a process here would see."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return num_gpus()
-    return min(num_gpus(), len([entry for entry in visible.split(",") if entry.strip()]))
-
-
 def _plans(kind: str, count: int, shares: Sequence[tuple[int, ...]]) -> tuple[SlotPlan, ...]:
     return tuple(
         SlotPlan(
@@ -129,11 +144,6 @@ def _require(count: int, available: int, what: str) -> None:
 def _require_cuda(device_kind: str) -> None:
     if device_kind != "cuda":
         raise WorkersError(f"device {device_kind!r} is not known; choose cpu or cuda")
-
-
-def _by_physical_core(cores: Sequence[int]) -> list[int]:
-    """Order cores so that hyperthreads of one core follow each other, into the same slot."""
-    return sorted(cores, key=lambda core: (*_physical_core(core), core))
 
 
 def _physical_core(core: int) -> tuple[int, int]:

@@ -107,6 +107,16 @@ def test_points_that_beat_each_other_in_a_circle_all_stay():
     assert sorted(front_of(circle)) == [0, 1, 2]
 
 
+def test_a_point_that_ties_with_both_does_not_save_the_beaten_one():
+    noise = (0.5, 0.0, 0.01)  # two of these make a margin of 0.71 in cost
+    trials = [
+        make_scored(0, cost=1.0, quality=2.503, noise=noise),
+        make_scored(1, cost=2.0, quality=2.501, noise=noise),
+        make_scored(2, cost=1.5, quality=2.502, noise=noise),
+    ]
+    assert front_of(trials, (COST, QUALITY)) == [0, 2]
+
+
 def test_of_losses_that_tie_the_cheaper_config_wins():
     assert front_of(small_gpt(NOISE), (COST, QUALITY)) == [2]
     assert front_of(small_gpt(NOISE)) == [2]

@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import tempfile
 
 import pytest
 
@@ -62,7 +63,13 @@ def test_nothing_is_left_after_closing(tmp_path):
 
 
 def test_all_ends_with_a_killed_driver(tmp_path):
-    with driver("hold", "local", str(tmp_path / "pids")) as process:
+    # A place for what Python leaves when it is killed, near enough to the root for sockets.
+    with (
+        tempfile.TemporaryDirectory() as place,
+        driver(
+            "hold", "local", str(tmp_path / "pids"), env={**os.environ, "TMPDIR": place}
+        ) as process,
+    ):
         pids = read_pids(tmp_path / "pids")
         started = [*descendants(process.pid), *pids]
         os.kill(process.pid, signal.SIGKILL)

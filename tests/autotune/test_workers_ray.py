@@ -10,7 +10,8 @@ import pytest
 
 from autotune.errors import WorkersError
 from autotune.workers import WorkersRequest, open_workers, ray_bootstrap
-from autotune.workers.slots import plan_slots
+from autotune.workers.janitor import CLUSTER_VARIABLE
+from autotune.workers.slots import plan_slots, this_machine
 from tests.autotune.scripted import RUNNER
 from tests.autotune.workers_contract import WorkersContract
 from tests.autotune.workers_processes import (
@@ -26,8 +27,7 @@ from tests.autotune.workers_processes import (
     spec,
     wait_for,
 )
-from trials.folders import PrivateFolder
-from trials.processes import living, tagged, with_descendants
+from trials.processes import tagged
 
 pytestmark = pytest.mark.ray
 
@@ -46,7 +46,7 @@ def open_impatient(plans, runner=RUNNER):
 
 @pytest.fixture(scope="module")
 def workers():
-    workers = open_impatient(plan_slots("cpu", None))
+    workers = open_impatient(plan_slots("cpu", None, this_machine()))
     yield workers
     workers.close()
 
@@ -107,7 +107,7 @@ class TestRayWorkers(WorkersContract):
 
 def cluster_processes(workers):
     folder = str(workers._cluster.folder)
-    return with_descendants(living(tagged(ray_bootstrap.CLUSTER_VARIABLE, folder)))
+    return tagged(CLUSTER_VARIABLE, folder)
 
 
 def actor_of(child):
@@ -127,15 +127,12 @@ def test_nothing_is_left_after_closing(tmp_path):
     assert is_environment_kept
 
 
-def test_all_ends_with_a_killed_driver_and_its_folder_with_the_next(tmp_path):
+def test_all_ends_with_a_killed_driver(tmp_path):
     with driver("hold", "ray", str(tmp_path / "pids")) as process:
         pids = read_pids(tmp_path / "pids")
         started = [*descendants(process.pid), *pids]
         process.kill()
         assert wait_for(lambda: not any(map(lives, started)), seconds=10)
-        process.wait()
-        assert folders_of(process.pid) != []
-        PrivateFolder(ray_bootstrap.FOLDER_PREFIX).remove()
         assert folders_of(process.pid) == []
 
 
@@ -175,13 +172,22 @@ def test_workers_whose_last_slot_cannot_be_replaced_say_so(tmp_path):
     assert errors[0].startswith("no slot is left: ") and "device_name: Scripted / Oth" in errors[0]
 
 
-def test_a_running_cluster_is_joined_with_its_login_and_left_as_it_was(tmp_path):
+@pytest.mark.slow
+def test_workers_whose_cluster_has_died_say_so(tmp_path):
+    lost, error = run_driver("beheaded", "ray").splitlines()
+    assert "ActorDiedError" in lost and error.startswith("no slot is left: ")
+
+
+def test_a_running_cluster_is_joined_with_its_login_and_left_as_it_was():
     with driver("cluster", "ray") as process:
         address, token = json.loads(process.stdout.readline())
-        login = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token}
-        refusal, reason, slots, folders = json.loads(
-            run_driver("joined", "ray", address, TMPDIR=str(tmp_path), **login)
-        )
+        login = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": token,
+            # Of a cluster that listens on loopback alone, which no other machine could join.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        }
+        refusal, reason, slots, folders = json.loads(run_driver("joined", "ray", address, **login))
         assert "99 slots do not fit: there are 2 CPUs in the cluster" in refusal
         assert reason.split() == ["cpu", "1"]
         assert slots == ["127.0.0.1/cpu-0", "127.0.0.1/cpu-1"]

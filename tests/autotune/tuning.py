@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.records import Budget, StudyRecord, StudySpec
-from autotune.session import this_process
+from autotune.store.leases import this_process
 from autotune.store.sql import SqlStore
 from autotune.tuner import StopSwitch, StudyResult, Tuner
 from autotune.workers import WorkersRequest, open_workers

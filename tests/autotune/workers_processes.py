@@ -69,7 +69,7 @@ def run_driver(*arguments: str, **environment: str) -> str:
 
 
 def in_terminal(*arguments: str) -> list:
-    """Run a driver in a terminal, press Ctrl-C after each line it prints; return the last one."""
+    """Run a driver in a terminal, and press Ctrl-C after each line but the last; return that."""
     ours, its = os.openpty()
     modes = termios.tcgetattr(its)
     modes[3] &= ~termios.ECHO
@@ -82,9 +82,9 @@ def in_terminal(*arguments: str) -> list:
         os.close(its)
         while not printed.endswith(b"]\r\n"):
             assert process.poll() is None, printed.decode()
-            more = os.read(ours, 4096)
-            os.write(ours, b"\x03" * more.count(b"\n"))
-            printed += more
+            printed += os.read(ours, 4096)
+            if printed.endswith((b"open\r\n", b"submitted\r\n")):
+                os.write(ours, b"\x03")
         assert process.wait(PATIENCE_SECONDS) == 0
     os.close(ours)
     return json.loads(printed.splitlines()[-1])
@@ -258,6 +258,20 @@ def irreplaceable(kind: str, path: str) -> None:
             call()
         except WorkersError as error:
             print(error)
+    workers.close()
+
+
+def beheaded(kind: str) -> None:
+    """Lose the process of Ray's that starts all others."""
+    workers = _open(kind)
+    workers.submit(spec("hang"))
+    (raylet,) = [p for p in descendants(os.getpid()) if p.name() == "raylet"]
+    raylet.kill()
+    print(collect_one(workers).lost_reason)
+    try:
+        print(workers.num_free)
+    except WorkersError as error:
+        print(error)
     workers.close()
 
 
