@@ -11,6 +11,7 @@ from pathlib import Path
 from autotune.documents import read_exported_config
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
 from autotune.events import Listener, StudyBegan
+from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.records import StudyRecord, StudySpec
 from autotune.settings import Settings
@@ -155,6 +156,7 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
 def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
     """Refuse what needs no worker to be refused."""
     TrainingConfig().with_knobs(pins)
+    require_sampler(settings.sampler)
     try:
         load_space(
             settings.space,

@@ -20,26 +20,24 @@ def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int) -> str:
     """Return why a study has no completed trial: the cause first, then the remedy."""
     if not trials:
         return "no trial ran; raise --trials or --seconds"
-    cause = Counter(_cause(trial) for trial in trials).most_common(1)[0][0]
     nearest = _nearest(trials)
-    if nearest is None or cause != DEVICE_MEMORY:
-        return f"no trial completed ({tally(trials)}); most often: {cause}"
+    if nearest is None:
+        reasons = Counter(t.reason for t in trials if t.outcome != Outcome.OUT_OF_MEMORY)
+        reason = reasons.most_common(1)[0][0] if reasons else "out of host memory"
+        return f"no trial completed ({tally(trials)}); most often: {reason}"
     trial, attempted = nearest
-    missing = attempted - budget_bytes
-    short = f"at least {missing / GIB:.3g} GiB" if missing >= MIB else "an unknown amount"
+    missing = max(0, attempted - budget_bytes) / GIB
     return (
-        f"no trial completed within {budget_bytes / GIB:.4g} GiB ({tally(trials)}); nearest to "
-        f"fitting: trial {trial.number} ({trial.config}), short of {short}; "
-        f"give --memory-budget more than {attempted / GIB:.4g}GiB, a smaller model, "
+        f"no trial completed within {shown_bytes(budget_bytes)} ({tally(trials)}); nearest to "
+        f"fitting: trial {trial.number} ({trial.config}), short of at least {missing:.3g} GiB; "
+        f"give --memory-budget more than {attempted / GIB:.3g}GiB, a smaller model, "
         "or a --space with smaller micro-batches and more checkpointing"
     )
 
 
-def _cause(trial: TrialRecord) -> str:
-    if trial.outcome != Outcome.OUT_OF_MEMORY:
-        return trial.reason
-    failure = None if trial.measurement is None else trial.measurement.failure
-    return HOST_MEMORY if failure is not None and failure.where == Where.HOST else DEVICE_MEMORY
+def shown_bytes(size: int) -> str:
+    """Return bytes as people read them: in GiB from one on, in MiB below."""
+    return f"{size / GIB:.3g} GiB" if size >= GIB else f"{size / MIB:.3g} MiB"
 
 
 def _nearest(trials: Sequence[TrialRecord]) -> tuple[TrialRecord, int] | None:

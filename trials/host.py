@@ -100,6 +100,7 @@ class RunningTrial:
         self._kills_before = kernel_kills()
         self._phase = "start"
         self._is_cancelled = False
+        self._is_over = False
         self._start_seconds = 0.0
         self._requested = time.monotonic()
         self._deadline = self._requested + PATIENCE_SECONDS + spec.deadline_seconds
@@ -161,11 +162,14 @@ class RunningTrial:
 
     def end(self) -> None:
         """Make sure that nothing of the trial runs any more. Safe to call twice."""
+        if self._is_over:
+            return
         self._kill()
         self._process.join(_JOIN_SECONDS)
         end_strays(self.spec.trial_id)
         self._receiver.close()
         self._log_path.unlink(missing_ok=True)
+        self._is_over = True
 
     def _kill(self) -> None:
         # The process first: it may be about to lead its group, but not do so yet.

@@ -125,6 +125,7 @@ def _measure(trial: Trial) -> Measurement:
     trial.enter("timing")
     readings = _time_steps(trial, state)
     meter.lift()
+    _require_within_budget(spec, meter)
     if skips_too_much([*warm_up, *readings]):
         raise SkippedStepsError(
             f"{sum(r.is_skipped for r in readings)} of {len(readings)} steps were skipped by the "
@@ -256,6 +257,13 @@ TASKS: dict[Task, Callable[[Trial], Measurement]] = {
     Task.DESCRIBE: _describe,
     Task.ENVIRONMENT: _environment,
 }
+
+
+def _require_within_budget(spec: TrialSpec, meter: MemoryMeter) -> None:
+    """Refuse what the kernel let pass: memory that was mapped before the limit was set."""
+    budget, peak = spec.memory_budget_bytes, meter.peak_bytes()
+    if budget is not None and peak > budget:
+        raise MemoryError(f"the peak of {peak} bytes is over the budget of {budget} bytes")
 
 
 class _KindObserver:

@@ -22,9 +22,9 @@ from autotune.events import (
 )
 from autotune.objective import direction_of, value_of
 from autotune.records import Objective, Source, StudyRecord, TrialRecord
+from autotune.summary import shown_bytes
 from trials.measurement import Direction, Outcome
 
-GIB = 1024**3
 UNITS = {Objective.COST: "$/M samples", Objective.THROUGHPUT: "samples/s"}
 
 
@@ -110,7 +110,7 @@ def _introduction(event: StudyBegan) -> str:
         f"study {spec.name}: {spec.workload}, {facts.num_parameters / 1e6:.3g} M parameters, "
         f"{batch_text}",
         f"on {event.num_slots} slot(s) of {environment.device_name} ({environment.device_kind}), "
-        f"{spec.memory_budget_bytes / GIB:.3g} GiB of memory per trial",
+        f"{shown_bytes(spec.memory_budget_bytes)} of memory per trial",
         f"space {spec.space.name}: {event.num_configs} configs, "
         f"objectives {', '.join(spec.objectives)}, rates of {spec.rates.dated}",
     ]
@@ -122,14 +122,22 @@ def _told_line(trial: TrialRecord) -> str:
     head = f"trial {trial.number}: {trial.config}: "
     scores = trial.scores
     if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
-        return head + f"{str(trial.outcome).replace('_', ' ')}: {trial.reason.partition('.')[0]}"
+        return f"{head}{str(trial.outcome).replace('_', ' ')}{_why(trial)}"
     assert trial.measurement is not None and trial.measurement.memory is not None
-    peak = trial.measurement.memory.peak_device_bytes / 1024**2
     cached = " (from the store)" if trial.source == Source.CACHED else ""
     return (
         f"{head}{scores.throughput_samples_per_second:.4g} samples/s, "
-        f"${scores.cost_usd_per_million_samples:.4g}/M, {peak:,.1f} MiB{cached}"
+        f"${scores.cost_usd_per_million_samples:.4g}/M, "
+        f"{shown_bytes(trial.measurement.memory.peak_device_bytes)}{cached}"
     )
+
+
+def _why(trial: TrialRecord) -> str:
+    """Return what a person wants to know first of a trial that did not complete."""
+    failure = None if trial.measurement is None else trial.measurement.failure
+    if failure is not None and failure.attempted_bytes is not None:
+        return f", needs at least {shown_bytes(failure.attempted_bytes)}"
+    return f": {trial.reason.partition(chr(10))[0][:160]}"
 
 
 def _quality_line(event: QualityMeasured) -> str:

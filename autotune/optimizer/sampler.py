@@ -13,13 +13,24 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.errors import SettingsError
 from autotune.optimizer.trend import likely_to_fit, memory_features
-from search_spaces import KNOBS, KnobValue, TrainingConfig
+from search_spaces import KNOBS, KnobValue, TrainingConfig, did_you_mean
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "tpe": lambda seed: TPESampler(multivariate=True, constant_liar=True, seed=seed),
     "random": lambda seed: RandomSampler(seed=seed),
 }
+
+
+def require_sampler(name: str) -> None:
+    """Let the name of a sampler pass.
+
+    Raises:
+        SettingsError: There is no such sampler; the message names those there are.
+    """
+    if name not in SAMPLERS:
+        raise SettingsError(f"no sampler {name!r}{did_you_mean(name, SAMPLERS)}")
 
 
 class SpaceSampler(BaseSampler):

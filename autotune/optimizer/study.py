@@ -11,14 +11,14 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from autotune.errors import SettingsError, StudyMismatchError
+from autotune.errors import StudyMismatchError
 from autotune.objective import Verdict, direction_of, value_of, worst_value
-from autotune.optimizer.sampler import SAMPLERS, SpaceSampler
+from autotune.optimizer.sampler import SAMPLERS, SpaceSampler, require_sampler
 from autotune.records import Objective, Scores, StudySpec
 from autotune.store.engine import engine_options, normalise_url, open_engine, tune_sqlite
 from autotune.store.faults import database_faults
 from autotune.store.migrate import making_tables
-from search_spaces import TrainingConfig, did_you_mean
+from search_spaces import TrainingConfig
 from trials.measurement import Direction
 
 _ATTEMPT = "attempt"
@@ -245,9 +245,7 @@ class OptunaStudy:
         return study
 
     def _make_sampler(self, spec: StudySpec, configs: Sequence[TrainingConfig]) -> SpaceSampler:
-        if spec.sampler not in SAMPLERS:
-            hint = did_you_mean(spec.sampler, SAMPLERS)
-            raise SettingsError(f"no sampler {spec.sampler!r}{hint}")
+        require_sampler(spec.sampler)
         # A resumed study must not draw again what it drew before.
         seed = spec.seed + 1_000_003 * len(self._study.get_trials(deepcopy=False))
         with warnings.catch_warnings():

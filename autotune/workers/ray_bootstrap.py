@@ -30,7 +30,10 @@ TOKEN_FILE = "token"
 WORKER_VARIABLES: Mapping[str, str] = {
     # Else a slot without a GPU sees all of them.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # Else a slot that exits takes its trial along before that can end what it started.
+    "RAY_kill_child_processes_on_worker_exit": "0",
 }
+"""What the process of a slot needs."""
 OWN_CLUSTER_VARIABLES: Mapping[str, str | None] = {
     **WORKER_VARIABLES,
     "RAY_AUTH_MODE": "token",
@@ -41,8 +44,6 @@ OWN_CLUSTER_VARIABLES: Mapping[str, str | None] = {
     "RAY_worker_niceness": "0",
     # Ray would kill slots for what other programs use; the kernel has been told to take trials.
     "RAY_memory_monitor_refresh_ms": "0",
-    # A slot that ends would take along the helper whose trial ends what it started.
-    "RAY_kill_child_processes_on_worker_exit": "0",
     # One idle process per core, when only slots are wanted.
     "RAY_prestart_worker_first_driver": "0",
     # Else their titles overwrite the environment by which they are found.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trials.environment import Environment
-from trials.measurement import Failure, Measurement, Outcome, QualityReading
+from trials.measurement import Failure, Measurement, Outcome
 from trials.spec import Task, TrialSpec
 
 RUNNER = "tests.autotune.scripted:run"
@@ -92,11 +92,6 @@ def _niceness(_: str) -> Measurement:
     return said(str(os.nice(0)))
 
 
-def _clock(_: str) -> Measurement:
-    reading = QualityReading(value=time.monotonic(), samples=1, seed=0, train_seconds=0.0)
-    return Measurement(outcome=Outcome.COMPLETED, quality=reading)
-
-
 def _stray(path: str) -> Measurement:
     """Start a program in a session of its own, write its process id, and go on as told by it."""
     program = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -135,7 +130,6 @@ ACTIONS: dict[str, Callable[[str], Measurement]] = {
     "pad": _pad,
     "environment": _environment,
     "niceness": _niceness,
-    "clock": _clock,
     "stray": _stray,
     "stray-and-hang": _stray_and_hang,
     "heir": _heir,

@@ -38,7 +38,10 @@ def refusal(flags=None, settings_file=None):
 
 
 def test_without_anything_said_the_defaults_hold():
-    assert Settings.load({}) == Settings()
+    found = Settings.load({})
+    assert (found.workload, found.space, found.sampler) == ("byte-gpt", "default", "tpe")
+    assert (found.seed, found.trials, found.objectives) == (0, None, tuple(Objective))
+    assert found.store.startswith("sqlite:///") and found.store.endswith("studies.db")
 
 
 def test_the_file_goes_over_the_default(file):

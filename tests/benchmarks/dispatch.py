@@ -1,12 +1,12 @@
-"""How fast trials start: python -m tests.benchmarks.dispatch. Scripted trials, real preload."""
+"""How fast trials start: python -m tests.benchmarks.dispatch. The real preload, no real trial."""
 
 import statistics
 import time
 
 from autotune.workers import Workers, WorkersRequest, open_workers
-from tests.autotune.scripted import RUNNER
 from tests.autotune.workers_processes import collect_one, spec
 
+RUNNER = "tests.benchmarks.noop:run"
 NUM_TRIALS = 100
 SUSTAINED_SECONDS = 10.0
 
@@ -16,7 +16,7 @@ def start_times(workers: Workers) -> tuple[list[float], list[float]]:
     from_host, from_driver = [], []
     for _ in range(NUM_TRIALS):
         submitted = time.monotonic()
-        workers.submit(spec("clock"))
+        workers.submit(spec(""))
         measurement = collect_one(workers).measurement
         from_host.append(measurement.start_seconds)
         from_driver.append(measurement.quality.value - submitted)
@@ -28,7 +28,7 @@ def trials_per_second(workers: Workers) -> float:
     started, done = time.monotonic(), 0
     while time.monotonic() - started < SUSTAINED_SECONDS:
         while workers.num_free:
-            workers.submit(spec("done"))
+            workers.submit(spec(""))
         done += len(workers.collect(1.0))
     return done / (time.monotonic() - started)
 
