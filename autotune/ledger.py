@@ -61,6 +61,7 @@ class Ledger:
         self._on_told = on_told
         self.trials: dict[int, TrialRecord] = {}
         self.front: list[TrialRecord] = []
+        self._stored_front: tuple[list[int], int | None] | None = None
 
     @property
     def recommendation(self) -> Recommendation | None:
@@ -230,7 +231,9 @@ class Ledger:
         chosen = self.recommendation
         numbers = [trial.number for trial in self.front]
         recommended = None if chosen is None else chosen.number
-        self._store.set_front(self._spec.name, numbers, recommended)
+        if (numbers, recommended) != self._stored_front:
+            self._store.set_front(self._spec.name, numbers, recommended)
+            self._stored_front = (numbers, recommended)
 
     def _keep(self, trial: TrialRecord, measurement: Measurement) -> bool:
         return self._store.record_measurement(
@@ -248,10 +251,7 @@ class Ledger:
 
 def _notes(trial: TrialRecord) -> dict[str, str | float]:
     """Return what a dashboard shows of a trial beside its values."""
-    notes: dict[str, str | float] = {
-        "outcome": str(trial.outcome),
-        "config": str(trial.config),
-    }
+    notes: dict[str, str | float] = {"outcome": str(trial.outcome)}
     if trial.source != Source.RUN:
         notes["source"] = str(trial.source)
     if trial.reason:

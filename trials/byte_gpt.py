@@ -99,7 +99,7 @@ class ByteGpt(Workload):
 
     unit = "tokens"
     quality_name = "held_out_loss"
-    quality_samples = 64
+    quality_samples = 48
 
     def __init__(self, size_name: str = "") -> None:
         """Read the corpus for a size, 1m unless named.

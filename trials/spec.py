@@ -44,7 +44,7 @@ class TimingPolicy:
     warm_up_steps: int = 2
     min_steps: int = 3
     max_steps: int = 200
-    max_seconds: float = 2.0
+    max_seconds: float = 1.5
     relative_half_width: float = 0.02
 
     def __post_init__(self) -> None:

@@ -18,7 +18,8 @@ from autotune.optimizer.trend import likely_to_fit, memory_features
 from search_spaces import KNOBS, KnobValue, TrainingConfig, did_you_mean
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
-    "tpe": lambda seed: TPESampler(multivariate=True, constant_liar=True, seed=seed),
+    # No constant liar: what is under way is closed here already, and the liar costs transactions.
+    "tpe": lambda seed: TPESampler(multivariate=True, constant_liar=False, seed=seed),
     "random": lambda seed: RandomSampler(seed=seed),
 }
 
@@ -90,8 +91,8 @@ class SpaceSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return an open config near the inner sampler's proposal; see BaseSampler."""
-        inner_space = self._inner.infer_relative_search_space(study, trial)
-        proposal = self._inner.sample_relative(study, trial, inner_space)
+        # Every trial has every knob: there is no need to look for those that all have.
+        proposal = self._inner.sample_relative(study, trial, search_space)
         for name, distribution in self.distributions.items():
             if name not in proposal:
                 proposal[name] = self._inner.sample_independent(study, trial, name, distribution)

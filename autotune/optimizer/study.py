@@ -22,6 +22,7 @@ from search_spaces import TrainingConfig
 from trials.measurement import Direction
 
 _ATTEMPT = "attempt"
+_CONSTRAINTS = "constraints"
 
 
 @contextmanager
@@ -154,7 +155,10 @@ class OptunaStudy:
         for name, value in notes.items():
             trial.set_user_attr(name, value)
         for name in sorted(verdict.constraints.keys() - known):
-            trial.set_constraint(name, verdict.constraints[name])
+            # What set_constraint writes, without reading the whole trial back each time.
+            trial.storage.set_trial_system_attr(
+                trial._trial_id, f"{_CONSTRAINTS}:{name}", float(verdict.constraints[name])
+            )
         values = [self._told_value(verdict.scores, o, seen) for o in self._objectives]
         self._study.tell(trial, values=values)
         assert config is not None

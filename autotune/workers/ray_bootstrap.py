@@ -52,6 +52,11 @@ OWN_CLUSTER_VARIABLES: Mapping[str, str | None] = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """What a cluster of ours starts with; None takes a variable away."""
+JOIN_VARIABLES: Mapping[str, str | None] = {
+    # Attempts of half a minute each; by default Ray makes twenty.
+    "RAY_gcs_server_port_wait_time_s": "1",
+}
+"""What a running cluster is joined with."""
 _OBJECT_STORE_BYTES = 2**27
 _CONNECT_SECONDS = 5.0
 _import_purpose: str | None = None
@@ -163,7 +168,14 @@ class JoinedCluster(Cluster):
         """
         _require_reachable(address)
         _claim_ray("a running cluster")
-        _connect(address=address)
+        try:
+            with _environment(JOIN_VARIABLES):
+                _connect(address=address)
+        except WorkersError as error:
+            raise WorkersError(
+                f"{error}; is a Ray head at {address}, and are RAY_AUTH_MODE and "
+                "RAY_AUTH_TOKEN_PATH those of its cluster?"
+            ) from error
 
     def close(self) -> None:
         """See Cluster."""

@@ -93,9 +93,11 @@ def _niceness(_: str) -> Measurement:
 
 
 def _stray(path: str) -> Measurement:
-    """Start a program in a session of its own, write its process id, and go on as told by it."""
+    """Start a program in a session of its own and a child in the trial's group."""
     program = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    _write_pids(path, [os.getpid(), program.pid])
+    if (child := os.fork()) == 0:
+        time.sleep(600)
+    _write_pids(path, [os.getpid(), program.pid, child])
     return _done("")
 
 

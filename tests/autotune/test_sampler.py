@@ -165,6 +165,10 @@ def test_accumulation_that_is_free_is_a_choice():
     assert list(distributions) == ["micro_batch_size", "accumulation_steps"]
 
 
+def test_a_space_of_one_config_keeps_one_parameter_to_tell_an_asked_trial_by():
+    assert list(knob_distributions([TrainingConfig(optimizer_bits=8)])) == ["micro_batch_size"]
+
+
 def test_numbers_are_ordered_and_names_are_not():
     distributions = knob_distributions(configs_of(SPACE_OF_24))
     assert distributions["micro_batch_size"] == IntDistribution(1, 8, log=True)

@@ -55,13 +55,13 @@ class TestRayWorkers(WorkersContract):
     def test_a_slot_killed_with_its_trial_is_lost_and_replaced(self, workers, tmp_path, capfd):
         trial = spec(f"stray-and-hang={tmp_path / 'pids'}")
         slot = workers.submit(trial)
-        child, stray = read_pids(tmp_path / "pids")
-        os.kill(actor_of(child), signal.SIGKILL)
+        pids = read_pids(tmp_path / "pids")
+        os.kill(actor_of(pids[0]), signal.SIGKILL)
         finished = collect_one(workers)
         assert (finished.trial_id, finished.slot) == (trial.trial_id, slot)
         assert finished.measurement is None and "ActorDiedError" in finished.lost_reason
         assert "\n" not in finished.lost_reason
-        assert wait_for(lambda: not lives(child) and not lives(stray), 5)
+        assert wait_for(lambda: not any(map(lives, pids)), seconds=5)
         await_free(workers, 2)
         assert capfd.readouterr() == ("", "")
 
@@ -78,8 +78,7 @@ class TestRayWorkers(WorkersContract):
 
     def test_a_slot_that_gives_no_sign_is_killed_and_replaced(self, workers, tmp_path):
         workers.submit(spec(f"stray-and-hang={tmp_path / 'pids'}", deadline_seconds=0.2))
-        child, _ = read_pids(tmp_path / "pids")
-        actor = actor_of(child)
+        actor = actor_of(read_pids(tmp_path / "pids")[0])
         os.kill(actor, signal.SIGSTOP)
         assert "no sign of slot cpu-0" in collect_one(workers).lost_reason
         assert not lives(actor)

@@ -14,7 +14,7 @@ import termios
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -69,7 +69,7 @@ def run_driver(*arguments: str, **environment: str) -> str:
 
 
 def in_terminal(*arguments: str) -> list:
-    """Run a driver in a terminal, and press Ctrl-C after each line but the last; return that."""
+    """Run a driver in a terminal, press Ctrl-C for a while at each line, and return the last."""
     ours, its = os.openpty()
     modes = termios.tcgetattr(its)
     modes[3] &= ~termios.ECHO
@@ -80,13 +80,15 @@ def in_terminal(*arguments: str) -> list:
         *arguments, **terminal, start_new_session=True, preexec_fn=_take_terminal
     ) as process:
         os.close(its)
-        while not printed.endswith(b"]\r\n"):
-            assert process.poll() is None, printed.decode()
-            printed += os.read(ours, 4096)
-            if printed.endswith((b"open\r\n", b"submitted\r\n")):
-                os.write(ours, b"\x03")
-        assert process.wait(PATIENCE_SECONDS) == 0
-    os.close(ours)
+        # Once nobody has the terminal open any more, reading it is an error.
+        with suppress(OSError):
+            while more := os.read(ours, 4096):
+                printed += more
+                for _ in range(20):
+                    os.write(ours, b"\x03")
+                    time.sleep(0.01)
+        os.close(ours)
+        assert process.wait(PATIENCE_SECONDS) == 0, printed.decode()
     return json.loads(printed.splitlines()[-1])
 
 
@@ -158,19 +160,20 @@ def hold(kind: str, path: str) -> None:
 
 
 def interrupted(kind: str) -> None:
-    """Be interrupted while the first process starts and while a trial runs; run one more."""
+    """Be interrupted while the first process starts, while a trial runs and when all is done."""
     interrupts = []
     signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
     workers = _open(kind)
     print("open", flush=True)
-    outcomes = []
-    for what in ("sleep=1.5", "done"):
-        workers.submit(spec(what))
-        print("submitted", flush=True)
-        finished = collect_one(workers)
-        outcomes.append(finished.lost_reason or finished.measurement.outcome)
+    workers.submit(spec("sleep=1.5"))
+    print("submitted", flush=True)
+    first = collect_one(workers)
+    workers.submit(spec("done"))
+    second = collect_one(workers)
     workers.close()
+    outcomes = [one.lost_reason or one.measurement.outcome for one in (first, second)]
     print(json.dumps([len(interrupts), outcomes]), flush=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def closed(kind: str, path: str) -> None:
@@ -250,7 +253,7 @@ def irreplaceable(kind: str, path: str) -> None:
     workers.environment()
     device.write_text("Other")
     workers.submit(spec(f"stray-and-hang={path}"))
-    child, _ = read_pids(Path(path))
+    child, *_ = read_pids(Path(path))
     os.kill(psutil.Process(child).parent().ppid(), signal.SIGKILL)
     print(collect_one(workers).lost_reason)
     for call in (lambda: workers.num_free, lambda: workers.collect(0), workers.environment):
