@@ -256,6 +256,4 @@ def _notes(trial: TrialRecord) -> dict[str, str | float]:
         notes["source"] = str(trial.source)
     if trial.reason:
         notes["reason"] = trial.reason[:500]
-    if trial.measurement is not None and trial.measurement.memory is not None:
-        notes["peak_device_mib"] = round(trial.measurement.memory.peak_device_bytes / 2**20, 1)
     return notes

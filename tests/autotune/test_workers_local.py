@@ -62,17 +62,20 @@ def test_nothing_is_left_after_closing(tmp_path):
     assert left == [] and folders == []
 
 
-def test_all_ends_with_a_killed_driver(tmp_path):
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+def test_all_ends_with_a_killed_driver(tmp_path, kill):
     # A place for what Python leaves when it is killed, near enough to the root for sockets.
     with (
         tempfile.TemporaryDirectory() as place,
         driver(
-            "hold", "local", str(tmp_path / "pids"), env={**os.environ, "TMPDIR": place}
+            *("hold", "local", str(tmp_path / "pids")),
+            env={**os.environ, "TMPDIR": place},
+            start_new_session=True,
         ) as process,
     ):
         pids = read_pids(tmp_path / "pids")
         started = [*descendants(process.pid), *pids]
-        os.kill(process.pid, signal.SIGKILL)
+        kill(process.pid, signal.SIGKILL)
         assert wait_for(lambda: not any(map(lives, started)), seconds=10)
 
 
