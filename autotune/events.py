@@ -62,6 +62,7 @@ class QualityMeasured:
 class Heartbeat:
     """Nothing happened, and the study goes on."""
 
+    num_trials: int
     num_in_flight: int
     seconds: float
     device_seconds: float

@@ -184,7 +184,6 @@ class Ledger:
     def _predict(self, trial: TrialRecord, too_large: TooLarge) -> TrialRecord:
         predicted = replace(
             trial,
-            state=TrialState.MEASURED,
             source=Source.PREDICTED,
             outcome=Outcome.OUT_OF_MEMORY,
             reason=too_large.reason,

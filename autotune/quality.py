@@ -110,6 +110,7 @@ class QualityDesk:
             samples=self._record.facts.quality_samples,
         )
         self._store.record_quality(StoredQuality(key=key, seed=job.seed, measurement=measurement))
+        self._drop_failed_reference()
         return True
 
     def quality(self, config: TrainingConfig) -> Quality | None:
@@ -123,6 +124,13 @@ class QualityDesk:
         if first.quality is None:
             return Quality(value=None, reason=f"quality run {first.outcome}: {first.reason}")
         return Quality(value=first.quality.value, half_width=self._half_width())
+
+    def _drop_failed_reference(self) -> None:
+        """Let the next class show the noise, once the reference's runs have failed to."""
+        is_under_way = any(name == self._reference for name, _ in self._under_way)
+        has_noise = len(self._values(self._reference)) >= min(2, len(self._seeds))
+        if not is_under_way and not has_noise:
+            self._reference = None
 
     def _half_width(self) -> float | None:
         """Return half the 95 % interval of a single run; None from fewer than two runs.

@@ -235,7 +235,7 @@ class Scores:
     Attributes:
         cost_usd_per_million_samples: At the study's rates.
         cost_half_width: Half of its 95 % interval.
-        throughput_samples_per_second: Of the whole job.
+        throughput_samples_per_second: Of one device.
         throughput_half_width: Half of its 95 % interval.
         quality: The workload's metric, shared by the numerics class.
         quality_half_width: Half of its 95 % interval, from repeats over seeds.

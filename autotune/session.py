@@ -4,7 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
 from autotune.events import Listener, StudyBegan
 from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
-from autotune.records import StudyRecord, StudySpec
+from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.settings import Settings
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
@@ -127,7 +127,7 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
     config = TrainingConfig().with_knobs(knobs)
     with _opened_workers(settings.model_copy(update={"slots": 1})) as workers:
         environment = workers.environment()
-        facts = _describe(workers, settings.workload)
+        facts = _describe(workers, settings.workload, settings.deadline)
         if "micro_batch_size" not in knobs and "accumulation_steps" not in knobs:
             batch = settings.global_batch or facts.global_batch_size
             config = config.with_knobs({"micro_batch_size": batch})
@@ -197,7 +197,7 @@ def _new_record(
     settings: Settings, pins: Mapping[str, object], name: str, workers: Workers
 ) -> StudyRecord:
     environment = workers.environment()
-    facts = _describe(workers, settings.workload)
+    facts = _describe(workers, settings.workload, settings.deadline)
     baseline = None if settings.baseline is None else read_exported_config(settings.baseline)
     spec = StudySpec(
         name=name,
@@ -228,8 +228,8 @@ def _space(
         settings.space,
         global_batch_size=settings.global_batch or facts.global_batch_size,
         num_devices=settings.num_devices,
-    ).pinned(pins)
-    return space if baseline is None else space.including(baseline)
+    )
+    return (space if baseline is None else space.including(baseline)).pinned(pins)
 
 
 def _memory_budget(settings: Settings, environment: Environment) -> int:
@@ -248,6 +248,12 @@ def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
             f"{record.spec.workload} names no blocks, and the space checkpoints them; return "
             "them from blocks(), or hold --set checkpoint_interval=0"
         )
+    baseline = record.spec.baseline
+    if baseline is not None and baseline not in configs:
+        batch = baseline.effective_batch_size(record.spec.space.num_devices)
+        reason = refusal(baseline, record.environment.device_facts())
+        reason = reason or f"it makes a global batch of {batch}, or differs from --set"
+        raise InvalidConfigError(f"the baseline ({baseline}) cannot be tried here: {reason}")
     return configs
 
 
@@ -286,7 +292,7 @@ def _require_same(record: StudyRecord, workers: Workers) -> None:
             f"study {record.spec.name!r} was begun in another environment (then / now): "
             f"{'; '.join(differences)}; resume it where it began, or begin another study"
         )
-    facts = _describe(workers, record.spec.workload)
+    facts = _describe(workers, record.spec.workload, record.spec.deadline_seconds)
     if facts.fingerprint != record.facts.fingerprint:
         raise StudyMismatchError(
             f"study {record.spec.name!r} was begun with another {record.spec.workload}: its "
@@ -296,16 +302,18 @@ def _require_same(record: StudyRecord, workers: Workers) -> None:
 
 
 def _with_budget(record: StudyRecord, settings: Settings) -> StudyRecord:
-    asked = settings.budget()
-    is_given = settings.model_fields_set & {"trials", "seconds", "device_seconds", "usd"}
-    if not is_given:
-        return record
-    return replace(record, spec=replace(record.spec, budget=asked))
+    limits = {field.name for field in fields(Budget)} & settings.model_fields_set
+    given = {limit: getattr(settings, limit) for limit in limits}
+    budget = replace(record.spec.budget, **given)
+    return replace(record, spec=replace(record.spec, budget=budget))
 
 
-def _describe(workers: Workers, workload: str) -> WorkloadFacts:
+def _describe(workers: Workers, workload: str, deadline_seconds: float) -> WorkloadFacts:
     spec = TrialSpec(
-        workload=_absolute_reference(workload), task=Task.DESCRIBE, trial_id=uuid.uuid4().hex
+        workload=_absolute_reference(workload),
+        task=Task.DESCRIBE,
+        trial_id=uuid.uuid4().hex,
+        deadline_seconds=deadline_seconds,
     )
     measurement = _run_one(workers, spec)
     if measurement.facts is not None:

@@ -7,7 +7,6 @@ from autotune.records import TrialRecord
 from trials.measurement import Outcome, Where
 
 MIB, GIB = 1024**2, 1024**3
-DEVICE_MEMORY, HOST_MEMORY = "out of device memory", "out of host memory"
 
 
 def tally(trials: Sequence[TrialRecord]) -> str:
@@ -16,12 +15,24 @@ def tally(trials: Sequence[TrialRecord]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
 
 
-def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int) -> str:
-    """Return why a study has no completed trial: the cause first, then the remedy."""
+def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int, last_lost: str = "") -> str:
+    """Return why a study has no feasible trial: the cause first, then the remedy.
+
+    Args:
+        trials: Those with a result.
+        budget_bytes: Device memory that each was allowed.
+        last_lost: Why the last trial without a result had none.
+    """
     if not trials:
-        return "no trial ran; raise --trials or --seconds"
+        lost = f"no trial brought a result; the last one: {last_lost}"
+        return lost if last_lost else "no trial ran; raise --trials or --seconds"
     nearest = _nearest(trials)
-    if nearest is None:
+    if any(trial.outcome == Outcome.COMPLETED for trial in trials):
+        reasons = Counter(t.reason for t in trials if t.outcome == Outcome.COMPLETED)
+        reason = reasons.most_common(1)[0][0]
+        return f"no trial can be recommended ({tally(trials)}); of those completed: {reason}"
+    num_out_of_memory = sum(trial.outcome == Outcome.OUT_OF_MEMORY for trial in trials)
+    if nearest is None or 2 * num_out_of_memory < len(trials):
         reasons = Counter(t.reason for t in trials if t.outcome != Outcome.OUT_OF_MEMORY)
         reason = reasons.most_common(1)[0][0] if reasons else "out of host memory"
         return f"no trial completed ({tally(trials)}); most often: {reason}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from autotune.errors import AutotuneError, NothingFitsError, WorkersError
+from autotune.errors import AutotuneError, LeaseLostError, NothingFitsError, WorkersError
 from autotune.events import (
     Heartbeat,
     Listener,
@@ -103,6 +103,7 @@ class Tuner:
         )
         self._in_flight: dict[str, TrialRecord | QualityJob] = {}
         self._broken_in_a_row = 0
+        self._last_lost = ""
         self._spending = Spending(
             budget=self._spec.budget, rates=self._spec.rates, earlier_seconds=record.wall_seconds
         )
@@ -127,6 +128,9 @@ class Tuner:
             self._stop.is_watched = True
             try:
                 self._loop()
+            except LeaseLostError:
+                self._in_flight.clear()  # they are the new owner's to give up
+                raise
             finally:
                 self._stop.is_watched = False
                 self._abandon()
@@ -238,6 +242,7 @@ class Tuner:
     def _lose(self, trial: TrialRecord, reason: str) -> None:
         """Give a trial up; one that a person ended has not used up an attempt."""
         is_ended_by_user = self._stop.level >= 2
+        self._last_lost = reason
         self._spending.trials -= 1
         next_attempt = trial.attempt if is_ended_by_user else trial.attempt + 1
         is_retried = self._ledger.lose(trial, reason, next_attempt=next_attempt)
@@ -284,6 +289,7 @@ class Tuner:
             self._renew()
         self._listen(
             Heartbeat(
+                num_trials=self._spending.trials,
                 num_in_flight=len(self._in_flight),
                 seconds=self._spending.seconds,
                 device_seconds=self._spending.device_seconds,
@@ -308,7 +314,8 @@ class Tuner:
         unscored = self._ledger.unscored
         if not self._ledger.front and not unscored and not self._stop.level:
             trials = list(self._ledger.trials.values())
-            raise NothingFitsError(nothing_fits(trials, self._spec.memory_budget_bytes))
+            budget = self._spec.memory_budget_bytes
+            raise NothingFitsError(nothing_fits(trials, budget, self._last_lost))
         return StudyResult(
             state=self._state(),
             stop_reason=self._stop_reason(),

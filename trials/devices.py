@@ -69,6 +69,10 @@ class GpuGuard:
         if self._lock is not None:
             self._lock.close()
 
+    def settle(self, own_bytes: int) -> None:
+        """Count what this process holds beside its tensors, its CUDA context, as idle use."""
+        self._idle_bytes = max(self._idle_bytes, self._used_bytes() - own_bytes)
+
     def foreign_bytes(self, own_bytes: int) -> int:
         """Return the memory that others use now, given what this process holds; 0 if little."""
         foreign = self._used_bytes() - self._idle_bytes - own_bytes
@@ -82,10 +86,14 @@ class GpuGuard:
 
     def _open_lock(self) -> IO[str]:
         folder = Path(tempfile.gettempdir()) / "autotune-gpu-locks"
-        folder.mkdir(exist_ok=True)
         path = folder / self._name
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        return os.fdopen(descriptor, "r+")
+        try:
+            _make_for_all(folder, path)
+            return path.open("r+")
+        except OSError as error:
+            raise TrialSetupError(
+                f"GPU lock {path} cannot be opened: {error.strerror}; remove it or ask its owner"
+            ) from error
 
     @staticmethod
     def _try_lock(lock: IO[str]) -> bool:
@@ -99,6 +107,16 @@ class GpuGuard:
         if time.monotonic() >= self._until:
             raise TrialSetupError(f"{trouble}; end those or choose another device")
         time.sleep(_LOOK_SECONDS)
+
+
+def _make_for_all(folder: Path, path: Path) -> None:
+    """Make a lock that every user of the machine can take, whatever the first one's umask."""
+    if not folder.exists():
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o1777)
+    if not path.exists():
+        path.touch()
+        path.chmod(0o666)
 
 
 def guard_gpu(index: int) -> GpuGuard:

@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -75,6 +76,8 @@ class Trial:
         """Warm the process up and count memory from here on."""
         meter = meter_for(self.device)
         warm_up_process(self.spec.config, self.device)
+        if self.guard is not None:
+            self.guard.settle(meter.peak_reserved_bytes() or 0)
         meter.start(self.spec.memory_budget_bytes)
         self.meter = meter
         return meter
@@ -126,7 +129,8 @@ def _measure(trial: Trial) -> Measurement:
     readings = _time_steps(trial, state)
     meter.lift()
     _require_within_budget(spec, meter)
-    if skips_too_much([*warm_up, *readings]):
+    too_few = len(timed_steps(readings)) < spec.timing.min_steps
+    if too_few or skips_too_much([*warm_up, *readings]):
         raise SkippedStepsError(
             f"{sum(r.is_skipped for r in readings)} of {len(readings)} steps were skipped by the "
             "gradient scaler: the gradients overflow in fp16; try bf16"
@@ -173,21 +177,22 @@ def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
     while not is_enough(readings, time.perf_counter() - started, policy):
         readings.append(train_step(state, batches))
         thrash.look()
-        if skips_too_much(readings):
+        if len(readings) >= policy.min_steps + MAX_LEADING_SKIPS and skips_too_much(readings):
             break
     return readings
 
 
 def _quality(trial: Trial) -> Measurement:
-    spec = trial.spec
+    # One device stands for all of the job: it takes their micro-batches one after the other.
+    steps_of_all = trial.spec.config.accumulation_steps * trial.spec.num_devices
+    config = trial.spec.config.with_knobs({"accumulation_steps": steps_of_all})
+    trial.spec = spec = replace(trial.spec, config=config)
     workload = load_workload(spec.workload)
     state = _begin(trial, workload)
     trial.enter("quality")
-    batches = _checked_batches(trial, workload)
-    steps = max(1, round(spec.quality_samples / spec.config.effective_batch_size()))
+    steps = max(1, round(spec.quality_samples / config.effective_batch_size()))
     started = time.perf_counter()
-    for _ in range(steps):
-        train_step(state, batches)
+    _train(state, _checked_batches(trial, workload), steps)
     train_seconds = time.perf_counter() - started
     trial.enter("evaluate")
     state.model.eval()
@@ -197,11 +202,24 @@ def _quality(trial: Trial) -> Measurement:
         raise DivergedError(f"{workload.quality_name} is {value} after {steps} steps")
     reading = QualityReading(
         value=value,
-        samples=steps * spec.config.effective_batch_size(),
+        samples=steps * config.effective_batch_size(),
         seed=spec.seed,
         train_seconds=train_seconds,
     )
     return Measurement(outcome=Outcome.COMPLETED, quality=reading)
+
+
+def _train(state: TrainingState, batches: Iterator[Batch], steps: int) -> None:
+    """Take so many real optimizer steps; those that the scaler skips do not count."""
+    for _ in range(steps + MAX_LEADING_SKIPS):
+        if state.optimizer_steps == steps:
+            return
+        train_step(state, batches)
+    if state.optimizer_steps < steps:
+        raise SkippedStepsError(
+            f"only {state.optimizer_steps} of {steps} steps were taken, the gradient scaler "
+            "skipped the others: the gradients overflow in fp16; try bf16"
+        )
 
 
 def _describe(trial: Trial) -> Measurement:

@@ -19,7 +19,7 @@ import importlib.util
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,23 +99,31 @@ def first_tensor(batch: Batch) -> Tensor:
     Raises:
         WorkloadError: There is none.
     """
-    if isinstance(batch, Tensor):
-        return batch
-    items = batch.values() if isinstance(batch, dict) else batch
-    for item in items if isinstance(items, list | tuple) or isinstance(batch, dict) else ():
-        return first_tensor(item)
-    raise WorkloadError(f"a batch must hold tensors, got {type(batch).__name__}")
+    tensor = next(_tensors(batch), None)
+    if tensor is None:
+        raise WorkloadError(f"a batch must hold tensors, got {type(batch).__name__}")
+    return tensor
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Return a batch with every tensor on a device, other values as they are."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: to_device(item, device) for key, item in batch.items()}
     if isinstance(batch, list | tuple):
-        return type(batch)([to_device(item, device) for item in batch])
+        items = [to_device(item, device) for item in batch]
+        is_named = hasattr(batch, "_fields")
+        return type(batch)(*items) if is_named else type(batch)(items)
     return batch
+
+
+def _tensors(batch: Batch) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping | list | tuple):
+        for item in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(item)
 
 
 def load_workload(reference: str) -> Workload:

@@ -36,7 +36,9 @@ class Progress:
         self._console = console
         self._study: StudyRecord | None = None
         self._counts: Counter[str] = Counter()
-        self._beat = Heartbeat(num_in_flight=0, seconds=0, device_seconds=0, usd=0, front=())
+        self._beat = Heartbeat(
+            num_trials=0, num_in_flight=0, seconds=0, device_seconds=0, usd=0, front=()
+        )
         self._live: Live | None = None
 
     @contextmanager
@@ -68,8 +70,6 @@ class Progress:
             self._live.update(self._panel())
 
     def _count(self, trial: TrialRecord) -> None:
-        if trial.source == Source.RUN:
-            self._counts["run"] += 1
         self._counts[str(trial.outcome)] += 1
 
     def _write(self, line: str) -> None:
@@ -79,11 +79,11 @@ class Progress:
         panel = Table.grid(padding=(0, 1))
         limit = None if self._study is None else self._study.spec.budget.trials
         if limit is not None:
-            done = min(self._counts["run"], limit)
+            done = min(self._beat.num_trials, limit)
             panel.add_row(ProgressBar(total=limit, completed=done, width=40), f"{done}/{limit}")
         out_of_memory = self._counts[Outcome.OUT_OF_MEMORY]
         panel.add_row(
-            f"{self._counts['run']} trials, {self._beat.num_in_flight} in flight, "
+            f"{self._beat.num_trials} trials, {self._beat.num_in_flight} in flight, "
             f"{out_of_memory} out of memory"
         )
         panel.add_row(

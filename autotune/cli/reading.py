@@ -10,12 +10,13 @@ from pathlib import Path
 from autotune.cli.options import Output
 from autotune.cli.tables import front_table, studies_table, trials_table, write_documents
 from autotune.documents import export_config, trial_document
-from autotune.errors import NoMeasurementsError
+from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
 from autotune.optimizer.study import delete_optuna_study, opened_storage
 from autotune.records import StudyRecord, TrialRecord
 from autotune.settings import Settings
 from autotune.store.base import StudyStore
+from autotune.store.leases import this_process
 from autotune.store.migrate import migrate
 from autotune.store.sql import SqlStore
 from trials.codec import to_plain
@@ -97,8 +98,17 @@ def export_trial(settings: Settings, *, form: str, number: int | None, to: Path 
     if to is None:
         sys.stdout.write(text)
     else:
-        to.write_text(text, encoding="utf-8")
-        sys.stderr.write(f"wrote {to}\n")
+        _write(to, text)
+    if not found[0].is_feasible:
+        sys.stderr.write(f"warning: trial {found[0].number} is {found[0].outcome}, not feasible\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+    sys.stderr.write(f"wrote {path}\n")
 
 
 def migrate_store(settings: Settings) -> None:
@@ -110,9 +120,13 @@ def migrate_store(settings: Settings) -> None:
 def delete_study(settings: Settings) -> None:
     """Remove a study from our tables and Optuna's."""
     with _reading(settings) as store:
+        state = store.study(_name(settings)).state
+        epoch = store.claim(_name(settings), this_process(), lease_seconds=30.0)
+        store.release(_name(settings), epoch, state, "being deleted")
+        # Optuna's part first: should this end in between, the study is there to delete again.
+        with opened_storage(settings.store) as storage:
+            delete_optuna_study(storage, _name(settings))
         store.delete_study(_name(settings))
-    with opened_storage(settings.store) as storage:
-        delete_optuna_study(storage, _name(settings))
     sys.stderr.write(f"deleted study {_name(settings)}\n")
 
 

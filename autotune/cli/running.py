@@ -14,16 +14,19 @@ from autotune.cli.options import Output
 from autotune.cli.progress import Progress
 from autotune.cli.tables import front_table, mib, write_documents, write_table
 from autotune.documents import trial_document
+from autotune.errors import REPLIES, NothingFitsError
 from autotune.events import Listener
 from autotune.records import StudyRecord, StudyState
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
 from autotune.tuner import StopSwitch, StudyResult
 from trials.codec import to_plain
+from trials.errors import TrialSetupError
 from trials.measurement import Measurement, Outcome
 
 INTERRUPTED = 130
-NOTHING_FITS = 5
+NOTHING_FITS = REPLIES[NothingFitsError].exit_code
+MACHINE_FAULT = REPLIES[TrialSetupError].exit_code
 _Run = Callable[[Listener, StopSwitch], tuple[StudyRecord, StudyResult]]
 
 
@@ -56,7 +59,8 @@ def probe_and_show(settings: Settings, pins: Mapping[str, object], *, output: Ou
     else:
         _probe_document(found, output)
     if found.measurement.outcome != Outcome.COMPLETED:
-        raise typer.Exit(NOTHING_FITS)
+        is_broken = found.measurement.outcome == Outcome.CRASHED
+        raise typer.Exit(MACHINE_FAULT if is_broken else NOTHING_FITS)
 
 
 def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:

@@ -81,6 +81,14 @@ def test_an_exported_config_can_be_the_baseline_of_the_next_study(store, tmp_pat
     assert first["config"] == config and first["measured"]
 
 
+def test_a_baseline_of_another_global_batch_is_refused(tmp_path):
+    baseline = tmp_path / "mine.toml"
+    baseline.write_text("[config]\nmicro_batch_size = 4\naccumulation_steps = 4\n")
+    done = call("run", *QUICK, "--baseline", baseline, store=tmp_path / "s.db")
+    assert done.returncode == 2, done.stderr
+    assert "it makes a global batch of 16" in done.stderr
+
+
 def test_export_goes_to_standard_output_and_keeps_the_batch_identity(store):
     found = json.loads(call("export", "mine", "--format", "json", store=store).stdout)
     batch = found["batch"]

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.errors import NothingFitsError, StudyBusyError, WorkersError
 from autotune.events import QualityMeasured, TrialTold
-from autotune.optimizer.study import opened_storage
+from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.records import Objective, Source, StudyState, TrialState
 from autotune.store.sql import SqlStore
 from autotune.tuner import StopSwitch
@@ -21,6 +21,7 @@ from autotune.workers import WorkersRequest, open_workers
 from search_spaces import DeviceFacts, TrainingConfig
 from tests.autotune import simulated
 from tests.autotune.tuning import make_record, tune
+from tests.factories import make_trial
 from trials.errors import WorkloadError
 from trials.measurement import Outcome
 
@@ -272,3 +273,25 @@ def test_a_driver_killed_at_random_loses_no_measurement_and_repeats_no_lease(
     assert optuna_states(url)["RUNNING"] == 0
     leases = [line.split()[1] for line in (tmp_path / "runs").read_text().splitlines()]
     assert len(set(leases)) == len(leases)
+
+
+def test_a_prediction_that_a_dead_driver_left_half_told_is_made_again(url, workers):
+    record = make_record(trials=6)
+    tune(url, record, workers=workers)
+    configs = record.spec.space.configs(DeviceFacts())
+    store = SqlStore.open(url)
+    with opened_storage(url) as storage:
+        optuna = OptunaStudy(storage, record.spec, configs, record.facts.quality_direction)
+        number, config, _ = optuna.ask()
+        predicted = make_trial(
+            number,
+            config=config,
+            source=Source.PREDICTED,
+            outcome=Outcome.OUT_OF_MEMORY,
+            reason="not run",
+        )
+        store.open_trial(predicted)
+    store.close()
+    tune(url, make_record(trials=8), workers=workers)
+    states = {t.number: t.state for t in stored_trials(url)}
+    assert states[number] == TrialState.LOST and optuna_states(url)["RUNNING"] == 0

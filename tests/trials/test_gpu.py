@@ -1,0 +1,64 @@
+"""What only a GPU can show. Skipped where there is none."""
+
+import pytest
+
+from search_spaces import TrainingConfig
+from trials.measurement import Outcome, Where
+from trials.nvml import num_gpus, used_bytes
+from trials.spec import Task
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(num_gpus() == 0, reason="no NVIDIA GPU on this machine"),
+]
+MIB = 2**20
+
+
+def config(**knobs):
+    return TrainingConfig().with_knobs({"micro_batch_size": 8, **knobs})
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [{}, {"checkpoint_interval": 1}, {"optimizer_bits": 8}, {"amp_dtype": "bf16"}],
+    ids=str,
+)
+def test_every_knob_trains_on_a_gpu(run, knobs):
+    found = run("byte-gpt:5m", device="cuda:0", config=config(**knobs))
+    assert found.outcome == Outcome.COMPLETED, found.reason
+    assert 0 < found.memory.peak_device_bytes <= found.memory.peak_reserved_bytes
+
+
+def test_fp16_skips_are_counted_and_training_goes_on(run):
+    found = run("byte-gpt:5m", device="cuda:0", config=config(amp_dtype="fp16"))
+    assert found.outcome == Outcome.COMPLETED, found.reason
+    assert found.timing.optimizer_steps >= 4
+
+
+def test_a_budget_is_enforced_by_the_allocator(run):
+    found = run(
+        "byte-gpt:25m",
+        device="cuda:0",
+        config=config(micro_batch_size=64),
+        memory_budget_bytes=600 * MIB,
+    )
+    assert (found.outcome, found.failure.where) == (Outcome.OUT_OF_MEMORY, Where.DEVICE)
+
+
+def test_checkpointing_lowers_the_peak(run):
+    plain, every = (
+        run("byte-gpt:25m", device="cuda:0", config=config(checkpoint_interval=n)).memory
+        for n in (0, 1)
+    )
+    assert every.peak_device_bytes < plain.peak_device_bytes
+
+
+def test_the_memory_is_back_after_a_trial(run):
+    before = used_bytes(0)
+    run("byte-gpt:25m", device="cuda:0", config=config())
+    assert used_bytes(0) == pytest.approx(before, abs=64 * MIB)
+
+
+def test_the_environment_names_the_gpu(run):
+    environment = run(task=Task.ENVIRONMENT, device="cuda:0").environment
+    assert environment.compute_capability and environment.driver and environment.cuda
