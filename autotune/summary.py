@@ -7,6 +7,7 @@ from autotune.records import TrialRecord
 from trials.measurement import Outcome, Where
 
 MIB, GIB = 1024**2, 1024**3
+DEVICE_MEMORY, HOST_MEMORY = "out of device memory", "out of host memory"
 
 
 def tally(trials: Sequence[TrialRecord]) -> str:
@@ -26,22 +27,17 @@ def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int, last_lost: st
     if not trials:
         lost = f"no trial brought a result; the last one: {last_lost}"
         return lost if last_lost else "no trial ran; raise --trials or --seconds"
+    cause = Counter(_cause(trial) for trial in trials).most_common(1)[0][0]
     nearest = _nearest(trials)
-    if any(trial.outcome == Outcome.COMPLETED for trial in trials):
-        reasons = Counter(t.reason for t in trials if t.outcome == Outcome.COMPLETED)
-        reason = reasons.most_common(1)[0][0]
-        return f"no trial can be recommended ({tally(trials)}); of those completed: {reason}"
-    num_out_of_memory = sum(trial.outcome == Outcome.OUT_OF_MEMORY for trial in trials)
-    if nearest is None or 2 * num_out_of_memory < len(trials):
-        reasons = Counter(t.reason for t in trials if t.outcome != Outcome.OUT_OF_MEMORY)
-        reason = reasons.most_common(1)[0][0] if reasons else "out of host memory"
-        return f"no trial completed ({tally(trials)}); most often: {reason}"
+    if nearest is None or cause != DEVICE_MEMORY:
+        return f"no trial completed ({tally(trials)}); most often: {cause}"
     trial, attempted = nearest
-    missing = max(0, attempted - budget_bytes) / GIB
+    missing = attempted - budget_bytes
+    short = f"at least {missing / GIB:.3g} GiB" if missing >= MIB else "an unknown amount"
     return (
         f"no trial completed within {shown_bytes(budget_bytes)} ({tally(trials)}); nearest to "
-        f"fitting: trial {trial.number} ({trial.config}), short of at least {missing:.3g} GiB; "
-        f"give --memory-budget more than {attempted / GIB:.3g}GiB, a smaller model, "
+        f"fitting: trial {trial.number} ({trial.config}), short of {short}; "
+        f"give --memory-budget more than {attempted / GIB:.4g}GiB, a smaller model, "
         "or a --space with smaller micro-batches and more checkpointing"
     )
 
@@ -49,6 +45,13 @@ def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int, last_lost: st
 def shown_bytes(size: int) -> str:
     """Return bytes as people read them: in GiB from one on, in MiB below."""
     return f"{size / GIB:.3g} GiB" if size >= GIB else f"{size / MIB:.3g} MiB"
+
+
+def _cause(trial: TrialRecord) -> str:
+    if trial.outcome != Outcome.OUT_OF_MEMORY:
+        return trial.reason
+    failure = None if trial.measurement is None else trial.measurement.failure
+    return HOST_MEMORY if failure is not None and failure.where == Where.HOST else DEVICE_MEMORY
 
 
 def _nearest(trials: Sequence[TrialRecord]) -> tuple[TrialRecord, int] | None:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from autotune.errors import WorkersError
@@ -114,6 +115,15 @@ class WorkersContract:
         trial, heir = read_pids(tmp_path / "pids")
         assert "exit code 3" in reason and lives(heir) and not lives(trial)
         os.kill(heir, signal.SIGKILL)
+
+    def test_a_trial_and_its_helper_are_out_of_reach_for_what_ends_their_group(
+        self, workers, tmp_path
+    ):
+        workers.submit(spec(f"stray-and-hang={tmp_path / 'pids'}"))
+        trial = psutil.Process(read_pids(tmp_path / "pids")[0])
+        helper = trial.parent()
+        groups = {os.getpgid(pid) for pid in (trial.pid, helper.pid, helper.ppid())}
+        assert len(groups) == 3
 
     def test_trials_are_not_slowed_down_by_niceness(self, workers):
         assert run(workers, "niceness").reason == "0"
