@@ -201,7 +201,9 @@ class Tuner:
         )
 
     def _absorb(self, finished: Finished) -> None:
-        job = self._in_flight.pop(finished.trial_id)
+        job = self._in_flight.pop(finished.trial_id, None)
+        if job is None:  # workers outlive a study that ended on an error, and so may its trials
+            return
         measurement = finished.measurement
         if measurement is not None:
             self._spending.device_seconds += measurement.process_seconds
