@@ -95,6 +95,8 @@ def _niceness(_: str) -> Measurement:
 def _stray(path: str) -> Measurement:
     """Start a program in a session of its own and a child in the trial's group."""
     program = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    while not Path(f"/proc/{program.pid}/environ").read_bytes():
+        time.sleep(0.001)  # the kernel has not finished starting it: it has no environment yet
     if (child := os.fork()) == 0:
         time.sleep(600)
     _write_pids(path, [os.getpid(), program.pid, child])

@@ -57,6 +57,14 @@ def test_the_docstring_gives_codes_to_all_but_the_two_bases():
     assert {k.__name__ for k in REPLIES} - set(DOCUMENTED) == {"AutotuneError", "TrialError"}
 
 
+@pytest.mark.parametrize(
+    ("module", "base"),
+    [(trials.errors, trials.errors.TrialError), (autotune.errors, autotune.errors.AutotuneError)],
+)
+def test_every_error_of_a_package_can_be_caught_by_its_base(module, base):
+    assert all(issubclass(k, base) for k in ERRORS if k.__module__ == module.__name__)
+
+
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_survives_pickling(kind):
     copy = pickle.loads(pickle.dumps(kind("what was wrong, and the remedy")))

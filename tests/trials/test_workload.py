@@ -64,5 +64,5 @@ def test_a_batch_may_nest_tensors_in_any_way():
 
 
 def test_a_batch_without_tensors_is_refused():
-    with pytest.raises(WorkloadError, match="a batch must hold tensors, got int"):
+    with pytest.raises(WorkloadError, match="a batch must hold tensors, got list"):
         first_tensor([3])
