@@ -89,7 +89,8 @@ def in_terminal(*arguments: str) -> list:
                     time.sleep(0.01)
         os.close(ours)
         assert process.wait(PATIENCE_SECONDS) == 0, printed.decode()
-    return json.loads(printed.splitlines()[-1])
+    # Ray colours what it says of its own in a terminal, and may end with that.
+    return json.loads([line for line in printed.splitlines() if line.startswith(b"[")][-1])
 
 
 def _take_terminal() -> None:
