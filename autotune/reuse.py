@@ -14,14 +14,15 @@ def answer_from(
     """Return a stored measurement that holds under a memory budget, newest first.
 
     One that completed holds under every budget that its peak keeps to; one that ran out of
-    device memory holds under every budget not larger than its own. What broke is run again.
+    device memory holds under every budget not larger than its own. What broke is run again,
+    and so is what was invalid: its cause may lie outside of the config, and be mended by now.
     """
     return next((s for s in stored if _holds_under(s, memory_budget_bytes)), None)
 
 
 def _holds_under(stored: StoredMeasurement, budget_bytes: int) -> bool:
     measurement = stored.measurement
-    if measurement.is_worth_another_run:
+    if measurement.is_worth_another_run or measurement.outcome == Outcome.INVALID:
         return False
     if measurement.outcome == Outcome.OUT_OF_MEMORY:
         is_on_device = measurement.failure is not None and measurement.failure.where != Where.HOST

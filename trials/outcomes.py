@@ -203,7 +203,9 @@ def _attempted_bytes(error: BaseException) -> int:
 
 
 def _text(error: BaseException) -> str:
-    message = " ".join(str(part) for part in error.args) or str(error)
+    # Some errors keep the details in further arguments; OSError's text has the file's name.
+    parts = [str(error)] if isinstance(error, OSError) else [str(part) for part in error.args]
+    message = " ".join(parts) or str(error)
     return (
         f"{type(error).__name__}: {message.strip()}" if message.strip() else type(error).__name__
     )

@@ -121,10 +121,10 @@ def _introduction(event: StudyBegan) -> str:
 def _told_line(trial: TrialRecord) -> str:
     head = f"trial {trial.number}: {trial.config}: "
     scores = trial.scores
-    if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
-        return f"{head}{str(trial.outcome).replace('_', ' ')}{_why(trial)}"
-    assert trial.measurement is not None and trial.measurement.memory is not None
     cached = " (from the store)" if trial.source == Source.CACHED else ""
+    if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
+        return f"{head}{str(trial.outcome).replace('_', ' ')}{_why(trial)}{cached}"
+    assert trial.measurement is not None and trial.measurement.memory is not None
     return (
         f"{head}{scores.throughput_samples_per_second:.4g} samples/s, "
         f"${scores.cost_usd_per_million_samples:.4g}/M, "

@@ -172,3 +172,8 @@ def test_nothing_of_the_exception_outlives_its_classification():
     del big
     gc.collect()
     assert alive() is None and result[0] == Outcome.OUT_OF_MEMORY
+
+
+def test_a_missing_file_is_named():
+    _, failure = from_exception(FileNotFoundError(2, "No such file", "data.bin"), evidence())
+    assert "data.bin" in failure.reason
