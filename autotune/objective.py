@@ -14,6 +14,8 @@ from trials.measurement import Direction, Measurement, Outcome, Where
 LEAST_VIOLATION = 0.01
 FULL_VIOLATION = 1.0
 """Told where nothing says by how much a limit was missed."""
+LIKELY_CONSTRAINTS = {"quality": 0.0, "valid": 0.0}
+"""What most trials are told with, beside their memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +76,7 @@ def judge(
 def predicted_verdict(attempted_bytes: int, budget_bytes: int) -> Verdict:
     """Score a config that was not run because a smaller one ran out of memory."""
     violation = max(LEAST_VIOLATION, attempted_bytes / budget_bytes - 1)
-    return Verdict(
-        scores=Scores(), constraints={"memory": violation, "quality": 0.0, "valid": 0.0}
-    )
+    return Verdict(scores=Scores(), constraints={"memory": violation, **LIKELY_CONSTRAINTS})
 
 
 def direction_of(objective: Objective, quality_direction: Direction) -> Direction:

@@ -27,7 +27,7 @@ from trials.folders import PrivateFolder
 from trials.machine import host_free_bytes, kernel_kills
 from trials.measurement import Failure, Measurement, Outcome
 from trials.outcomes import ExitEvidence, failed, from_exit, timed_out
-from trials.processes import end_group, end_strays
+from trials.processes import end_all, end_group, end_strays, in_group
 from trials.spec import TrialSpec
 
 TRIAL_RUNNER = "trials.runner:run_trial"
@@ -166,6 +166,8 @@ class RunningTrial:
             return
         self._kill()
         self._process.join(_JOIN_SECONDS)
+        # Killed is not gone: what dies may hold memory of the device for a while.
+        end_all(in_group(self.pid), patience_seconds=0.0)
         end_strays(self.spec.trial_id)
         self._receiver.close()
         self._log_path.unlink(missing_ok=True)

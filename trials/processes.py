@@ -19,6 +19,11 @@ def end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+def in_group(group: int) -> set[psutil.Process]:
+    """Return the processes of a group, dying ones included."""
+    return living(pid for pid in psutil.pids() if _group_of(pid) == group)
+
+
 def end_strays(trial_id: str) -> None:
     """Kill processes that carry a trial's id in their environment, and wait until they are gone.
 
@@ -63,6 +68,12 @@ def _is_alive(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def _group_of(pid: int) -> int | None:
+    with suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return None
 
 
 def _environment(pid: int) -> bytes:

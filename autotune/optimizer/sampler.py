@@ -39,7 +39,6 @@ class SpaceSampler(BaseSampler):
 
     Attributes:
         distributions: Optuna's distribution of each knob that varies.
-        proposed: The config proposed last; None where none had to be.
     """
 
     def __init__(self, inner: BaseSampler, configs: Sequence[TrainingConfig]) -> None:
@@ -61,7 +60,6 @@ class SpaceSampler(BaseSampler):
         self._is_open = np.ones(len(configs), dtype=np.bool_)
         self._features = memory_features(configs)
         self._memory: dict[int, float] = {}
-        self.proposed: TrainingConfig | None = None
 
     @property
     def has_open(self) -> bool:
@@ -96,8 +94,7 @@ class SpaceSampler(BaseSampler):
         for name, distribution in self.distributions.items():
             if name not in proposal:
                 proposal[name] = self._inner.sample_independent(study, trial, name, distribution)
-        self.proposed = self._nearest_open(proposal)
-        chosen = self.proposed.as_dict()
+        chosen = self._nearest_open(proposal).as_dict()
         return {name: chosen[name] for name in self.distributions}
 
     def sample_independent(

@@ -2,17 +2,17 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.errors import StudyMismatchError
-from autotune.objective import Verdict, direction_of, value_of, worst_value
+from autotune.objective import LIKELY_CONSTRAINTS, Verdict, direction_of, value_of, worst_value
 from autotune.optimizer.sampler import SAMPLERS, SpaceSampler, require_sampler
 from autotune.records import Objective, Scores, StudySpec
 from autotune.store.engine import engine_options, normalise_url, open_engine, tune_sqlite
@@ -68,8 +68,9 @@ def delete_optuna_study(storage: BaseStorage, name: str) -> None:
 class _Asked(NamedTuple):
     """A trial under way; no config when its driver died before it had all its parameters."""
 
-    trial: Trial
+    trial_id: int
     config: TrainingConfig | None
+    constraints: Mapping[str, float]
 
 
 class OptunaStudy:
@@ -96,10 +97,13 @@ class OptunaStudy:
         """
         self._objectives = spec.objectives
         self._quality_direction = quality_direction
+        self._storage = storage
         self._study = self._open(storage, spec)
+        self._study_id = storage.get_study_id_from_name(spec.name)
         self._sampler = self._make_sampler(spec, configs)
         self._study.sampler = self._sampler
         self._asked: dict[int, _Asked] = {}
+        self._next_number = len(self._study.get_trials(deepcopy=False))
         self._num_waiting = len(self._frozen(TrialState.WAITING))
         for trial in self._frozen(TrialState.COMPLETE):
             self._learn(self._sampler.config_of(trial.params), trial.constraints)
@@ -119,18 +123,15 @@ class OptunaStudy:
         params = {name: values[name] for name in self._sampler.distributions}
         self._study.enqueue_trial(params, user_attrs={_ATTEMPT: attempt})
         self._num_waiting += 1
+        self._next_number += 1
 
     def ask(self) -> tuple[int, TrainingConfig, int]:
         """Return the next trial: its number, config and attempt. It is RUNNING from now on."""
-        is_enqueued = self._num_waiting > 0
-        self._sampler.proposed = None
-        trial = self._study.ask(fixed_distributions=self._sampler.distributions)
-        config = self._sampler.proposed or self._sampler.config_of(trial.params)
-        attempt = int(trial.user_attrs.get(_ATTEMPT, 1)) if is_enqueued else 1
-        self._num_waiting -= is_enqueued
-        self._asked[trial.number] = _Asked(trial, config)
-        self._sampler.close_configs([config])
-        return trial.number, config, attempt
+        number, asked, attempt = self._ask_enqueued() if self._num_waiting else self._ask_sampler()
+        assert asked.config is not None
+        self._asked[number] = asked
+        self._sampler.close_configs([asked.config])
+        return number, asked.config, attempt
 
     def tell(
         self,
@@ -147,30 +148,27 @@ class OptunaStudy:
             seen: Scores of the trials completed so far; the worst stand in for missing values.
             notes: What a person sees of the trial in a dashboard.
         """
-        # A driver that died may have told the trial and not the store, or set constraints alone.
-        known = {} if number in self._asked else self._stored_constraints(number)
-        if known is None:
+        # A driver that died may have told the trial and not the store.
+        if number not in self._asked and self._stored(number).state.is_finished():
             return
-        trial, config = self._trial(number)
+        trial_id, config, known = self._trial(number)
         for name, value in notes.items():
-            trial.set_user_attr(name, value)
-        for name in sorted(verdict.constraints.keys() - known):
+            self._storage.set_trial_user_attr(trial_id, name, value)
+        for name, value in sorted(verdict.constraints.items() - known.items()):
             # What set_constraint writes, without reading the whole trial back each time.
-            trial.storage.set_trial_system_attr(
-                trial._trial_id, f"{_CONSTRAINTS}:{name}", float(verdict.constraints[name])
-            )
+            self._storage.set_trial_system_attr(trial_id, f"{_CONSTRAINTS}:{name}", float(value))
         values = [self._told_value(verdict.scores, o, seen) for o in self._objectives]
-        self._study.tell(trial, values=values)
+        self._study.tell(number, values=values)
         assert config is not None
         self._learn(config, verdict.constraints)
         self._asked.pop(number, None)
 
     def fail(self, number: int, reason: str) -> None:
         """Fail a trial for a fault that says nothing of its config."""
-        trial, _ = self._trial(number)
-        trial.set_user_attr("outcome", "lost")
-        trial.set_user_attr("reason", reason)
-        self._study.tell(trial, state=TrialState.FAIL)
+        trial_id = self._trial(number).trial_id
+        self._storage.set_trial_user_attr(trial_id, "outcome", "lost")
+        self._storage.set_trial_user_attr(trial_id, "reason", reason)
+        self._study.tell(number, state=TrialState.FAIL)
         self._asked.pop(number, None)
 
     def close_configs(self, configs: Sequence[TrainingConfig]) -> None:
@@ -200,19 +198,59 @@ class OptunaStudy:
 
     def _trial(self, number: int) -> _Asked:
         if number not in self._asked:
-            frozen = self._study.get_trials(deepcopy=False)[number]
+            frozen = self._stored(number)
             config = self._sampler.config_of(frozen.params) if self._is_whole(frozen) else None
-            self._asked[number] = _Asked(Trial(self._study, frozen._trial_id), config)
+            self._asked[number] = _Asked(frozen._trial_id, config, frozen.constraints)
         return self._asked[number]
+
+    def _ask_enqueued(self) -> tuple[int, _Asked, int]:
+        trial = self._study.ask(fixed_distributions=self._sampler.distributions)
+        self._num_waiting -= 1
+        config = self._sampler.config_of(trial.params)
+        attempt = int(trial.user_attrs.get(_ATTEMPT, 1))
+        return trial.number, _Asked(trial._trial_id, config, {}), attempt
+
+    def _ask_sampler(self) -> tuple[int, _Asked, int]:
+        """Ask as ``Study.ask`` does, but write the trial with its parameters in one go.
+
+        One transaction instead of one for each parameter and constraint, and no half asked trial.
+        """
+        distributions = self._sampler.distributions
+        blank = create_trial(state=TrialState.RUNNING)
+        self._sampler.before_trial(self._study, blank)
+        params = self._sampler.sample_relative(self._study, blank, distributions)
+        whole = create_trial(
+            state=TrialState.RUNNING,
+            params=params,
+            distributions=distributions,
+            constraints=LIKELY_CONSTRAINTS,
+        )
+        trial_id = self._storage.create_new_trial(self._study_id, whole)
+        config = self._sampler.config_of(params)
+        return self._number_of(trial_id), _Asked(trial_id, config, LIKELY_CONSTRAINTS), 1
+
+    def _number_of(self, trial_id: int) -> int:
+        """Return a new trial's number: the next one, unless someone else writes here too.
+
+        Optuna keeps the ids of numbers in memory; the numbers of ids it reads a whole trial for.
+        """
+        number, self._next_number = self._next_number, self._next_number + 1
+        with suppress(KeyError):
+            if (
+                self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+                == trial_id
+            ):
+                return number
+        number = self._storage.get_trial(trial_id).number
+        self._next_number = number + 1
+        return number
 
     def _is_whole(self, trial: FrozenTrial) -> bool:
         """Tell whether a trial has all its parameters; its driver may have died asking."""
         return trial.params.keys() >= self._sampler.distributions.keys()
 
-    def _stored_constraints(self, number: int) -> dict[str, float] | None:
-        """Return the constraints that a trial has in the database; None if it is told."""
-        frozen = self._study.get_trials(deepcopy=False)[number]
-        return None if frozen.state.is_finished() else frozen.constraints
+    def _stored(self, number: int) -> FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[number]
 
     def _frozen(self, state: TrialState) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=(state,))

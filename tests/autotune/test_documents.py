@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotune.documents import (
@@ -188,6 +188,7 @@ def test_an_export_leaves_out_what_is_not_known(form):
 
 
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
+@example(name="\x7f")
 @given(name=st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_names_that_a_person_chose_survive_an_export(form, name):
     study = make_study_record(

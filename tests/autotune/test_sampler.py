@@ -289,7 +289,7 @@ def test_what_is_expected_not_to_fit_is_still_asked_when_nothing_else_is_left():
     assert len(set(asked)) == 24
 
 
-@pytest.mark.parametrize("write", ["constraints:quality", "constraints:valid", "COMPLETE"])
+@pytest.mark.parametrize("write", ["constraints:memory", "COMPLETE"])
 def test_a_trial_is_told_again_after_its_driver_died_while_telling(write):
     storage = MortalStorage()
     study = open_study(storage)

