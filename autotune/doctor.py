@@ -17,10 +17,10 @@ from autotune.errors import StoreError, WorkersError
 from autotune.settings import Settings
 from autotune.store.engine import normalise_url
 from autotune.store.sql import SqlStore
-from autotune.workers.probes import probe_spec, probed_environment
+from autotune.workers.probes import described_facts, probe_spec, probed_environment
 from trials import nvml
 from trials.child import PRELOAD
-from trials.errors import TrialSetupError
+from trials.errors import TrialSetupError, WorkloadError
 from trials.host import TrialHost
 from trials.machine import host_free_bytes, host_memory_bytes, processor_name, usable_cores
 from trials.measurement import Measurement
@@ -213,7 +213,10 @@ def run_checks(settings: Settings, machine: Machine) -> list[Check]:
         _torch(machine),
     ]
     if checks[-1].status == Status.OK:
-        checks += [_device(machine, kind), _workload(machine, settings.workload)]
+        checks.append(_device(machine, kind))
+        is_on_gpu = kind == "cuda" and checks[-1].status == Status.OK
+        device = "cuda:0" if is_on_gpu else "cpu"
+        checks.append(_workload(machine, settings.workload, device))
     checks += [_nvml(machine), _compilers(machine)]
     return checks + [_package(machine, package) for package in PACKAGES]
 
@@ -342,15 +345,14 @@ def _device(machine: Machine, kind: str) -> Check:
     return _ok("device", f"{machine.num_gpus()} x {gpu.device_name}, {memory}, CUDA {gpu.cuda}")
 
 
-def _workload(machine: Machine, reference: str) -> Check:
-    spec = replace(probe_spec(), workload=reference, task=Task.DESCRIBE)
+def _workload(machine: Machine, reference: str, device: str) -> Check:
+    spec = replace(probe_spec(), workload=reference, task=Task.DESCRIBE, device=device)
     try:
-        measurement = machine.run_trial(spec)
+        facts = described_facts(reference, machine.run_trial(spec))
+    except WorkloadError as error:
+        return _failed("workload", str(error), "mend it, or name another")
     except TrialSetupError as error:
         return _refused("workload", error)
-    facts = measurement.facts
-    if facts is None:
-        return _failed("workload", f"{reference}: {measurement.reason}", "name one that builds")
     return _ok(
         "workload", f"{reference}: {facts.num_parameters:,} parameters, {facts.num_blocks} blocks"
     )

@@ -8,15 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import SettingsError
-from autotune.records import StudyRecord, TrialRecord
+from autotune.records import StudyRecord, TrialRecord, TrialState
+from autotune.summary import trial_state
 from search_spaces import InvalidConfigError, TrainingConfig
 from trials.codec import to_plain
 
 EXPORT_FORMATS = ("json", "toml")
+STEP_SECONDS = ("mean", "low", "high", "steps")
 
 
-def trial_document(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
-    """Return a trial under the keys that scripts rely on; a value not measured is None."""
+def trial_document(
+    trial: TrialRecord, study: StudyRecord, *, is_driven: bool = False
+) -> dict[str, Any]:
+    """Return a trial under the keys that scripts rely on; a value not measured is None.
+
+    Args:
+        trial: To describe.
+        study: Its study.
+        is_driven: Whether a living driver runs the study, and so the trials under way.
+    """
     measurement = trial.measurement
     timing = None if measurement is None else measurement.timing
     memory = None if measurement is None else measurement.memory
@@ -25,6 +35,9 @@ def trial_document(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
         "study": trial.study,
         "trial": trial.number,
         "config": trial.config.as_dict(),
+        "state": trial_state(trial, is_driven),
+        "source": str(trial.source),
+        "slot": trial.slot,
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "measured": trial.is_measured,
         "reason": trial.reason,
@@ -49,6 +62,25 @@ def trial_document(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
         "cost_usd_per_million_samples": scores.cost_usd_per_million_samples,
         "environment": to_plain(study.environment),
     }
+
+
+def trial_columns(study: StudyRecord) -> list[str]:
+    """Return the columns that a CSV of a study's trials has, whatever came of them."""
+    name, config = study.spec.name, TrainingConfig()
+    trial = TrialRecord(study=name, number=0, config=config, state=TrialState.LEASED)
+    steps = dict.fromkeys(STEP_SECONDS)
+    return list(flattened({**trial_document(trial, study), "step_seconds": steps}))
+
+
+def flattened(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a document without nesting: the keys of one within another joined by dots."""
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def export_config(trial: TrialRecord, study: StudyRecord, *, form: str, now: datetime) -> str:

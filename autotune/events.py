@@ -8,6 +8,13 @@ from trials.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersStarting:
+    """Workers are about to start, which takes seconds."""
+
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyBegan:
     """A study is about to run, or to go on.
 
@@ -47,6 +54,7 @@ class TrialLost:
     number: int
     reason: str
     is_retried: bool
+    is_ended_by_user: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,5 +78,13 @@ class Heartbeat:
     front: tuple[TrialRecord, ...]
 
 
-Event = StudyBegan | TrialStarted | TrialTold | TrialLost | QualityMeasured | Heartbeat
+Event = (
+    WorkersStarting
+    | StudyBegan
+    | TrialStarted
+    | TrialTold
+    | TrialLost
+    | QualityMeasured
+    | Heartbeat
+)
 Listener = Callable[[Event], None]

@@ -102,6 +102,10 @@ def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: in
     if scores.throughput_samples_per_second is not None:
         facts.append(f"{scores.throughput_samples_per_second:.4g} samples/s")
     text = f"the {superlative} of the {num_front} point(s) of the front ({', '.join(facts)})"
+    timing = None if chosen.measurement is None else chosen.measurement.timing
+    if timing is not None and not timing.is_precise:
+        share = timing.relative_half_width
+        text += f", though its time is known to ±{share:.0%} only: measure on a quieter machine"
     if scores.quality is None:
         return text
     half = scores.quality_half_width

@@ -14,7 +14,7 @@ from trials.measurement import Direction, Measurement, Outcome, Where
 LEAST_VIOLATION = 0.01
 FULL_VIOLATION = 1.0
 """Told where nothing says by how much a limit was missed."""
-LIKELY_CONSTRAINTS = {"quality": 0.0, "valid": 0.0}
+LIKELY_CONSTRAINTS = {"host_memory": 0.0, "quality": 0.0, "valid": 0.0}
 """What most trials are told with, beside their memory."""
 
 
@@ -66,6 +66,7 @@ def judge(
     return Verdict(
         scores=_scores(measurement, rates, quality) if is_completed else Scores(),
         constraints={
+            "host_memory": _host_memory_violation(measurement),
             "memory": _memory_violation(measurement, budget_bytes),
             "quality": _quality_violation(measurement, quality),
             "valid": _validity_violation(measurement),
@@ -76,7 +77,8 @@ def judge(
 def predicted_verdict(attempted_bytes: int, budget_bytes: int) -> Verdict:
     """Score a config that was not run because a smaller one ran out of memory."""
     violation = max(LEAST_VIOLATION, attempted_bytes / budget_bytes - 1)
-    return Verdict(scores=Scores(), constraints={"memory": violation, **LIKELY_CONSTRAINTS})
+    constraints = {**LIKELY_CONSTRAINTS, "memory": violation}
+    return Verdict(scores=Scores(), constraints=dict(sorted(constraints.items())))
 
 
 def direction_of(objective: Objective, quality_direction: Direction) -> Direction:
@@ -132,11 +134,23 @@ def _scores(measurement: Measurement, rates: Rates, quality: Quality | None) -> 
     )
 
 
+def _ran_out_on_host(measurement: Measurement) -> bool:
+    failure = measurement.failure
+    is_out_of_memory = measurement.outcome == Outcome.OUT_OF_MEMORY
+    return is_out_of_memory and failure is not None and failure.where == Where.HOST
+
+
+def _host_memory_violation(measurement: Measurement) -> float:
+    return FULL_VIOLATION if _ran_out_on_host(measurement) else 0.0
+
+
 def _memory_violation(measurement: Measurement, budget_bytes: int) -> float:
+    if _ran_out_on_host(measurement):
+        return 0.0
     if measurement.outcome == Outcome.OUT_OF_MEMORY:
         failure = measurement.failure
         assert failure is not None
-        if failure.where == Where.HOST or failure.attempted_bytes is None:
+        if failure.attempted_bytes is None:
             return FULL_VIOLATION
         return max(LEAST_VIOLATION, failure.attempted_bytes / budget_bytes - 1)
     if measurement.memory is None:

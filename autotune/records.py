@@ -108,6 +108,19 @@ class StudySpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkTime:
+    """How long a study was worked on.
+
+    Attributes:
+        wall_seconds: By its drivers.
+        device_seconds: By its trial processes together, quality runs and lost ones included.
+    """
+
+    wall_seconds: float = 0.0
+    device_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
     """A study as the store has it.
 
@@ -118,7 +131,7 @@ class StudyRecord:
         created_at: UTC.
         state: Where in its life it is.
         stop_reason: Why it stopped, for people.
-        wall_seconds: Time its drivers worked on it so far.
+        worked: So far.
     """
 
     spec: StudySpec
@@ -127,7 +140,7 @@ class StudyRecord:
     created_at: datetime
     state: StudyState = StudyState.RUNNING
     stop_reason: str = ""
-    wall_seconds: float = 0.0
+    worked: WorkTime = field(default_factory=WorkTime)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ def answer_from(
 
     One that completed holds under every budget that its peak keeps to; one that ran out of
     device memory holds under every budget not larger than its own. What broke is run again,
-    and so is what was invalid: its cause may lie outside of the config, and be mended by now.
+    and so is what was invalid: its cause may lie outside of the config, and be mended by now. A
+    time that is known badly, from a busy machine, is measured again.
     """
     return next((s for s in stored if _holds_under(s, memory_budget_bytes)), None)
 
@@ -30,6 +31,8 @@ def _holds_under(stored: StoredMeasurement, budget_bytes: int) -> bool:
         return is_on_device and allowed is not None and budget_bytes <= allowed
     if measurement.memory is None or measurement.outcome != Outcome.COMPLETED:
         return True
+    if measurement.timing is not None and not measurement.timing.is_precise:
+        return False
     needed = measurement.memory.peak_reserved_bytes or measurement.memory.peak_device_bytes
     return needed <= budget_bytes
 

@@ -10,29 +10,33 @@ from pathlib import Path
 
 from autotune.documents import read_exported_config
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
-from autotune.events import Listener, StudyBegan
+from autotune.events import Listener, StudyBegan, WorkersStarting
 from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.settings import Settings
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
+from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
 from autotune.tuner import StopSwitch, StudyResult, Tuner
 from autotune.workers import open_workers
 from autotune.workers.base import Workers, WorkersRequest
+from autotune.workers.probes import described_facts
 from search_spaces import (
     EmptySpaceError,
     InvalidConfigError,
     SearchSpace,
     TrainingConfig,
+    config_of_batch,
     load_space,
     refusal,
 )
 from trials.environment import Environment
 from trials.errors import WorkloadError
-from trials.measurement import Measurement, Outcome, WorkloadFacts
+from trials.measurement import Measurement, WorkloadFacts
 from trials.nvml import num_gpus
+from trials.references import require_reference
 from trials.spec import Task, TrialSpec
 
 DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
@@ -87,6 +91,7 @@ def run_study(
             raise StudyExistsError(
                 f"study {name!r} exists; autotune resume {name}, or give another --study"
             )
+        listen(WorkersStarting(where=_where(settings)))
         with _opened_workers(settings) as workers:
             record = _new_record(settings, pins, name, workers)
             _configs(record)
@@ -105,6 +110,7 @@ def resume_study(
             message names both.
     """
     assert settings.study is not None
+    StoreReader.open(settings.store).close()  # a mistyped address must not become a store
     with _opened_store(settings) as store:
         record = _with_budget(store.study(settings.study), settings)
         begun = settings.model_copy(
@@ -113,6 +119,8 @@ def resume_study(
                 "device": record.environment.device_kind,
             }
         )
+        _require_workload(begun)
+        listen(WorkersStarting(where=_where(begun)))
         with _opened_workers(begun) as workers:
             _require_same(record, workers)
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
@@ -124,13 +132,12 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
     Raises:
         InvalidConfigError: The config cannot run here, with the reason.
     """
-    config = TrainingConfig().with_knobs(knobs)
+    TrainingConfig().with_knobs(knobs)
+    _require_workload(settings)
     with _opened_workers(settings.model_copy(update={"slots": 1})) as workers:
         environment = workers.environment()
         facts = _describe(workers, settings.workload, settings.deadline)
-        if "micro_batch_size" not in knobs and "accumulation_steps" not in knobs:
-            batch = settings.global_batch or facts.global_batch_size
-            config = config.with_knobs({"micro_batch_size": batch})
+        config = config_of_batch(knobs, settings.global_batch or facts.global_batch_size)
         reason = refusal(config, environment.device_facts())
         if reason is not None:
             raise InvalidConfigError(reason)
@@ -153,10 +160,17 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
     )
 
 
+def _require_workload(settings: Settings) -> None:
+    # The files of a cluster's nodes need not be on this machine.
+    if settings.ray_address is None:
+        require_reference(settings.workload)
+
+
 def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
     """Refuse what needs no worker to be refused."""
     TrainingConfig().with_knobs(pins)
     require_sampler(settings.sampler)
+    _require_workload(settings)
     try:
         load_space(
             settings.space,
@@ -191,6 +205,12 @@ def _opened_workers(settings: Settings) -> Iterator[Workers]:
         yield workers
     finally:
         workers.close()
+
+
+def _where(settings: Settings) -> str:
+    if settings.local:
+        return "without Ray, here"
+    return f"on the Ray cluster {settings.ray_address}" if settings.ray_address else "on Ray, here"
 
 
 def _new_record(
@@ -315,17 +335,7 @@ def _describe(workers: Workers, workload: str, deadline_seconds: float) -> Workl
         trial_id=uuid.uuid4().hex,
         deadline_seconds=deadline_seconds,
     )
-    measurement = _run_one(workers, spec)
-    if measurement.facts is not None:
-        return measurement.facts
-    failure = measurement.failure
-    assert failure is not None
-    tail = f"\n{failure.log_tail}" if failure.log_tail else ""
-    if measurement.outcome == Outcome.INVALID:
-        raise WorkloadError(
-            f"workload {workload} does not {failure.phase}: {failure.reason}{tail}"
-        )
-    raise WorkloadError(f"{workload}: {measurement.outcome}, {failure.reason}{tail}")
+    return described_facts(workload, _run_one(workers, spec))
 
 
 def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:

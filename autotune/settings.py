@@ -25,10 +25,11 @@ from trials.environment import Environment
 PREFIX = "AUTOTUNE_"
 SETTINGS_FILE_VARIABLE = "AUTOTUNE_SETTINGS"
 DEFAULT_TRIALS = 24
+MIN_BYTES = 2**20
+"""Of a size; less is a forgotten unit."""
 MAX_BYTES = 2**62
 """Of a size; a database keeps no integer of more than 63 bits."""
 _UNITS = {
-    "": 1,
     "b": 1,
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
@@ -37,17 +38,20 @@ _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def parse_bytes(text: object) -> int:
-    """Read a size as people write it: ``600MiB``, ``1.5 GiB``, ``80GB``, or bytes.
+    """Read a size as people write it: ``600MiB``, ``1.5 GiB``, ``80GB``.
 
     Raises:
-        ValueError: No size, one of nothing or too large to store, or an unknown unit.
+        ValueError: No size, one below 1 MiB or too large to store, no unit or an unknown one.
     """
     found = _SIZE.fullmatch(str(text))
-    if found is None or found[2].lower() not in _UNITS:
+    if found is None or found[2].lower() not in {"", *_UNITS}:
         raise ValueError(f"{text!r} is no size; write it like 600MiB or 1.5GiB")
-    size = float(found[1]) * _UNITS[found[2].lower()]
-    if not 1 <= size <= MAX_BYTES:
-        raise ValueError(f"{text!r} is no size between 1 byte and 4 EiB")
+    number, unit = float(found[1]), found[2].lower()
+    if not unit and number != 0:
+        raise ValueError("give a unit, like 8GiB")
+    size = number * _UNITS[unit] if unit else number
+    if not MIN_BYTES <= size <= MAX_BYTES:
+        raise ValueError(f"{text!r} is no size between 1 MiB and 4 EiB")
     return int(size)
 
 
@@ -73,9 +77,14 @@ Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
+def default_store_path() -> Path:
+    """Return the file of the store in the user's data folder; it may not be there yet."""
+    return user_data_path("autotune") / "studies.db"
+
+
 def default_store() -> str:
-    """Return the address of the store in the user's data folder."""
-    return f"sqlite:///{user_data_path('autotune') / 'studies.db'}"
+    """Return the address of that store."""
+    return f"sqlite:///{default_store_path()}"
 
 
 class Settings(BaseModel):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autotune.rates import Rates
-from autotune.records import Budget, Source, TrialRecord
+from autotune.records import Budget, Source, TrialRecord, WorkTime
 
 
 @dataclass(slots=True)
@@ -15,30 +15,32 @@ class Spending:
     Attributes:
         budget: The limits.
         rates: For the money.
+        earlier: Time of earlier sessions.
         trials: Trials that ran, those under way included.
-        device_seconds: Time of trial processes together.
-        earlier_seconds: Wall time of earlier sessions.
+        session_device_seconds: Time of this session's trial processes together.
         started: Of this session, on the monotonic clock.
     """
 
     budget: Budget
     rates: Rates
+    earlier: WorkTime = field(default_factory=WorkTime)
     trials: int = 0
-    device_seconds: float = 0.0
-    earlier_seconds: float = 0.0
+    session_device_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
     def count_earlier(self, trials: Iterable[TrialRecord]) -> None:
-        """Add what earlier sessions ran."""
-        for trial in trials:
-            if trial.source == Source.RUN and trial.measurement is not None:
-                self.trials += 1
-                self.device_seconds += trial.measurement.process_seconds
+        """Add the trials that earlier sessions ran."""
+        self.trials += sum(t.source == Source.RUN and t.measurement is not None for t in trials)
 
     @property
     def seconds(self) -> float:
         """Wall time over all sessions."""
-        return self.earlier_seconds + time.monotonic() - self.started
+        return self.earlier.wall_seconds + time.monotonic() - self.started
+
+    @property
+    def device_seconds(self) -> float:
+        """Time of trial processes over all sessions."""
+        return self.earlier.device_seconds + self.session_device_seconds
 
     @property
     def usd(self) -> float:

@@ -1,12 +1,22 @@
 """A study in words: what came of its trials, and what would help where nothing fitted. Pure."""
 
+import re
+import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil, log10
 
-from autotune.records import TrialRecord
-from trials.measurement import Outcome, Where
+from autotune.records import Source, StudyState, StudySummary, TrialRecord, TrialState
+from trials.measurement import Failure, Outcome, Where
 
-MIB, GIB = 1024**2, 1024**3
+UNITS = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+MOST_DIGITS = 999.5
+"""From here on a number of three digits is written with an exponent."""
+SHORT = 100
+"""Characters of a reason in a table."""
+STOPPED = "stopped"
+UNSCORED = "not scored: its quality is still to be measured"
 DEVICE_MEMORY, HOST_MEMORY = "out of device memory", "out of host memory"
 
 
@@ -32,19 +42,100 @@ def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int, last_lost: st
     if nearest is None or cause != DEVICE_MEMORY:
         return f"no trial completed ({tally(trials)}); most often: {cause}"
     trial, attempted = nearest
-    missing = attempted - budget_bytes
-    short = f"at least {missing / GIB:.3g} GiB" if missing >= MIB else "an unknown amount"
+    shortage, needed = _shortage(attempted, budget_bytes)
     return (
         f"no trial completed within {shown_bytes(budget_bytes)} ({tally(trials)}); nearest to "
-        f"fitting: trial {trial.number} ({trial.config}), short of {short}; "
-        f"give --memory-budget more than {attempted / GIB:.4g}GiB, a smaller model, "
+        f"fitting: trial {trial.number} ({trial.config}), {shortage}; "
+        f"give --memory-budget {_rounded_up(needed)} or more, a smaller model, "
         "or a --space with smaller micro-batches and more checkpointing"
     )
 
 
 def shown_bytes(size: int) -> str:
-    """Return bytes as people read them: in GiB from one on, in MiB below."""
-    return f"{size / GIB:.3g} GiB" if size >= GIB else f"{size / MIB:.3g} MiB"
+    """Return bytes as people read them: three digits, in the unit that suits their size."""
+    unit = _unit_of(size)
+    return f"{size / UNITS[unit]:.3g} {unit}"
+
+
+def shown_state(study: StudySummary, is_driven: bool) -> tuple[str, str]:
+    """Return how a study stands and why, in words.
+
+    Args:
+        study: As stored; one whose driver was killed is still running there.
+        is_driven: Whether a living driver runs it.
+    """
+    if study.state == StudyState.RUNNING and not is_driven:
+        return STOPPED, stopped_text(study.name)
+    return str(study.state), study.stop_reason
+
+
+def stopped_text(study: str) -> str:
+    """Return what to do about a study whose driver was killed."""
+    return f"{STOPPED} (driver gone): autotune resume {shlex.quote(study)}"
+
+
+def trial_state(trial: TrialRecord, is_driven: bool) -> str:
+    """Return where in its life a trial is; a leased one is under way while its driver lives."""
+    if trial.state != TrialState.LEASED:
+        return str(trial.state)
+    return "running" if is_driven else "interrupted"
+
+
+def short_reason(trial: TrialRecord) -> str:
+    """Return why a trial did not complete, or has no scores, in the few words that fit a table."""
+    if trial.state == TrialState.MEASURED and trial.outcome == Outcome.COMPLETED:
+        return UNSCORED
+    if trial.source == Source.PREDICTED:
+        witness = re.search(r"trial \d+", trial.reason)
+        smaller = "a smaller config" if witness is None else witness[0]
+        return f"predicted: larger than {smaller} that ran out of memory"
+    failure = None if trial.measurement is None else trial.measurement.failure
+    if failure is None or trial.outcome is None:
+        return shortened(trial.reason)
+    return shortened(_failure_words(trial.outcome, failure))
+
+
+def shortened(text: str) -> str:
+    """Return a text's first line, cut between words where it is long."""
+    return textwrap.shorten(text.partition("\n")[0], SHORT, placeholder=" …")
+
+
+def _failure_words(outcome: Outcome, failure: Failure) -> str:
+    phase = failure.phase.replace("_", "-")
+    if outcome == Outcome.OUT_OF_MEMORY:
+        if failure.where == Where.HOST:
+            return f"{HOST_MEMORY} in {phase}"
+        needed = failure.attempted_bytes
+        least = "" if needed is None else f", needs at least {shown_bytes(needed)}"
+        return f"out of memory in {phase}{least}"
+    words = {
+        Outcome.INVALID: f"cannot train, fails in {phase}: {failure.reason}",
+        Outcome.DIVERGED: f"diverged in {phase}: {failure.reason}",
+        Outcome.CRASHED: f"process broke in {phase}: {failure.reason}",
+    }
+    return words.get(outcome, failure.reason)
+
+
+def _shortage(attempted_bytes: int, budget_bytes: int) -> tuple[str, int]:
+    """Return what a config misses, in words, and the bytes to try instead."""
+    missing = attempted_bytes - budget_bytes
+    if missing > 1:
+        return f"short of at least {shown_bytes(missing)}", attempted_bytes
+    # What it held and asked for was below the budget: the classifier then adds one byte.
+    words = "whose last allocation failed though it was smaller than what the budget had left"
+    return f"{words}, so by how much it misses is not known", budget_bytes + budget_bytes // 10
+
+
+def _rounded_up(size: int) -> str:
+    """Return a size above the given one, of two digits, as a flag takes it."""
+    unit = _unit_of(size)
+    number = (size + 1) / UNITS[unit]
+    step = 10.0 ** (int(log10(number)) - 1) if number >= 1 else 0.1
+    return f"{ceil(number / step) * step:.4g}{unit}"
+
+
+def _unit_of(size: int) -> str:
+    return next((unit for unit, one in UNITS.items() if size / one < MOST_DIGITS), "TiB")
 
 
 def _cause(trial: TrialRecord) -> str:

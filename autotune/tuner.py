@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from autotune.front import Recommendation
 from autotune.ledger import Ledger
 from autotune.optimizer.study import OptunaStudy
 from autotune.quality import QualityDesk, QualityJob
-from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState
+from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState, WorkTime
 from autotune.spending import Spending
 from autotune.store.base import StudyStore
 from autotune.summary import nothing_fits
@@ -36,7 +37,7 @@ RENEW_SECONDS = 5.0
 COLLECT_SECONDS = 0.5
 MAX_BROKEN_IN_A_ROW = 5
 MAX_SAME_FAULT = 3
-"""So many first trials that fail alike show that the workload is broken, not the configs."""
+"""So many first trials that all fail alike show that the workload is broken, not the configs."""
 
 
 class StopSwitch:
@@ -105,7 +106,7 @@ class Tuner:
         self._broken_in_a_row = 0
         self._last_lost = ""
         self._spending = Spending(
-            budget=self._spec.budget, rates=self._spec.rates, earlier_seconds=record.wall_seconds
+            budget=self._spec.budget, rates=self._spec.rates, earlier=record.worked
         )
 
     def run(self, owner: Owner, configs: tuple[TrainingConfig, ...]) -> StudyResult:
@@ -138,8 +139,9 @@ class Tuner:
 
     @contextmanager
     def _claimed(self, owner: Owner) -> Iterator[None]:
-        self._epoch = self._store.claim(self._spec.name, owner, LEASE_SECONDS)
-        self._renewed = time.monotonic()
+        name, budget = self._spec.name, self._spec.budget
+        self._epoch = self._store.claim(name, owner, LEASE_SECONDS, budget)
+        self._renewed, self._renewed_device_seconds = time.monotonic(), 0.0
         state, reason = StudyState.FAILED, "the driver stopped on an error"
         try:
             yield
@@ -206,7 +208,7 @@ class Tuner:
             return
         measurement = finished.measurement
         if measurement is not None:
-            self._spending.device_seconds += measurement.process_seconds
+            self._spending.session_device_seconds += measurement.process_seconds
         if isinstance(job, QualityJob):
             self._absorb_quality(job, measurement)
         elif measurement is None:
@@ -248,7 +250,14 @@ class Tuner:
         self._spending.trials -= 1
         next_attempt = trial.attempt if is_ended_by_user else trial.attempt + 1
         is_retried = self._ledger.lose(trial, reason, next_attempt=next_attempt)
-        self._listen(TrialLost(number=trial.number, reason=reason, is_retried=is_retried))
+        self._listen(
+            TrialLost(
+                number=trial.number,
+                reason=reason,
+                is_retried=is_retried,
+                is_ended_by_user=is_ended_by_user,
+            )
+        )
         self._broken_in_a_row += not is_ended_by_user
         if self._broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
             raise WorkersError(
@@ -270,14 +279,20 @@ class Tuner:
             self._ledger.tell(trial, quality)
 
     def _require_sound_workload(self) -> None:
-        """Stop when the first trials all fail alike: the workload is broken, not the configs."""
+        """Stop when nothing works and most fails alike: the workload is broken, not the configs.
+
+        One that runs out of memory instead has not come as far as the fault.
+        """
         trials = self._ledger.trials.values()
-        reasons = [t.reason for t in trials if t.outcome == Outcome.INVALID]
-        is_all = len(reasons) == len(trials) >= MAX_SAME_FAULT
-        if is_all and len(set(reasons)) == 1:
-            raise WorkloadError(
-                f"every trial of {self._spec.workload} fails the same way: {reasons[0]}"
-            )
+        if any(t.outcome == Outcome.COMPLETED for t in trials):
+            return
+        faults = Counter(t.reason for t in trials if t.outcome == Outcome.INVALID)
+        for reason, count in faults.most_common(1):
+            if count >= (MAX_SAME_FAULT if len(trials) == count else 2 * MAX_SAME_FAULT):
+                raise WorkloadError(
+                    f"{count} of {len(trials)} trials of {self._spec.workload} fail the same "
+                    f"way, and none completes: {reason}"
+                )
 
     def _abandon(self) -> None:
         """Give up what is still under way, so that no trial stays leased."""
@@ -301,8 +316,13 @@ class Tuner:
         )
 
     def _renew(self) -> None:
-        worked, self._renewed = time.monotonic() - self._renewed, time.monotonic()
+        now, used = time.monotonic(), self._spending.session_device_seconds
+        worked = WorkTime(
+            wall_seconds=now - self._renewed,
+            device_seconds=used - self._renewed_device_seconds,
+        )
         self._store.renew(self._spec.name, self._epoch, LEASE_SECONDS, worked)
+        self._renewed, self._renewed_device_seconds = now, used
 
     def _state(self) -> StudyState:
         return StudyState.INTERRUPTED if self._stop.level else StudyState.FINISHED

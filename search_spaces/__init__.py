@@ -1,5 +1,6 @@
 """What may be tried: configs, spaces and rules. Standard library only."""
 
+from search_spaces.batch import config_of_batch
 from search_spaces.config import (
     KNOBS,
     AmpDtype,
@@ -31,6 +32,7 @@ __all__ = [
     "Rule",
     "SearchSpace",
     "TrainingConfig",
+    "config_of_batch",
     "did_you_mean",
     "load_space",
     "parse_knob",

@@ -10,7 +10,7 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("byte_gpt", "checkpointing", "memory", "optimizers", "runner"),
+        *("byte_gpt", "checkpointing", "contract", "memory", "optimizers", "runner"),
         *("training", "warm_up", "workload"),
     )
 }

@@ -8,40 +8,20 @@ import os
 import random
 import sysconfig
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from search_spaces import did_you_mean
 from trials.errors import WorkloadError
+from trials.gpt_sizes import SIZES, GptSize
 from trials.workload import Batch, Workload
 
 VOCABULARY = 256
 SKIPPED_FOLDERS = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
 CORPUS_LIMIT_BYTES = 4 * 2**20
 EVALUATION_WINDOWS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GptSize:
-    """Shape of a model: embedding width, blocks, heads, and bytes of context."""
-
-    width: int
-    num_blocks: int
-    num_heads: int
-    context: int
-
-
-SIZES = {
-    "1m": GptSize(width=128, num_blocks=4, num_heads=4, context=32),
-    "5m": GptSize(width=256, num_blocks=6, num_heads=8, context=128),
-    "25m": GptSize(width=512, num_blocks=8, num_heads=8, context=256),
-    "85m": GptSize(width=768, num_blocks=12, num_heads=12, context=512),
-    "350m": GptSize(width=1024, num_blocks=28, num_heads=16, context=1024),
-}
 
 
 class Block(nn.Module):
@@ -105,12 +85,9 @@ class ByteGpt(Workload):
         """Read the corpus for a size, 1m unless named.
 
         Raises:
-            WorkloadError: No such size, or no sources beside the interpreter.
+            WorkloadError: No sources beside the interpreter.
         """
-        name = size_name or "1m"
-        if name not in SIZES:
-            raise WorkloadError(f"byte-gpt has no size {name!r}{did_you_mean(name, SIZES)}")
-        self.size = SIZES[name]
+        self.size = SIZES[size_name or "1m"]
         self.training_text, self.held_out_text = _corpus(Path(sysconfig.get_path("stdlib")))
 
     def build(self) -> nn.Module:

@@ -34,7 +34,10 @@ def main(connection: Connection, spec_json: str, runner: str, log_path: str) -> 
     """
     _send(connection, started=time.monotonic())
     spec = TrialSpec.from_json(spec_json)
-    _isolate(spec.trial_id, log_path)
+    try:
+        _isolate(spec.trial_id, log_path)
+    except FileNotFoundError:
+        os._exit(1)  # the host is gone, and with it its folder and whoever would read of it
     run = _resolve(runner) if PRELOAD in sys.modules else _refuse
     measurement = run(spec, lambda phase: _send(connection, phase=phase))
     _send(connection, result=measurement.to_json())

@@ -9,6 +9,9 @@ from typing import Self
 from trials.codec import from_plain, to_plain
 from trials.environment import Environment
 
+PRECISE_RELATIVE_HALF_WIDTH = 0.1
+"""Above this, half the confidence interval of a mean step time is too wide to compare by."""
+
 
 class Outcome(StrEnum):
     """How a trial ended.
@@ -49,7 +52,7 @@ class Failure:
 
     Attributes:
         reason: Exception type and message, or what the parent saw; for people.
-        phase: What the trial was doing: load, build, warm_up, timing, quality, evaluate.
+        phase: What the trial was doing: load, build, train, warm_up, timing, quality, evaluate.
         where: Whose memory ran out, for out-of-memory.
         attempted_bytes: Device memory that the config would have needed at least.
         is_suspect: The evidence does not settle the cause, so one more run is worth it.
@@ -106,6 +109,11 @@ class StepTiming:
     def relative_half_width(self) -> float:
         """Half the width of the confidence interval of the mean, over the mean."""
         return (self.high_seconds - self.low_seconds) / 2 / self.mean_seconds
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether the mean is known well enough to compare configs by it."""
+        return self.relative_half_width <= PRECISE_RELATIVE_HALF_WIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

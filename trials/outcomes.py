@@ -4,6 +4,7 @@ Exception types come first, the whole message text second, the exit signal third
 memory was free at the time settles what a text alone leaves open.
 """
 
+import os
 import re
 import signal
 import sys
@@ -50,6 +51,7 @@ class Evidence:
         budget_bytes: Device memory that it was allowed.
         peak_bytes: Device memory that it had used at most.
         foreign_bytes: Device memory that other processes used.
+        workload_file: Where the workload's author looks for a mistake; empty if unknown.
     """
 
     phase: str
@@ -57,6 +59,7 @@ class Evidence:
     budget_bytes: int
     peak_bytes: int
     foreign_bytes: int = 0
+    workload_file: str = ""
 
     @property
     def is_full(self) -> bool:
@@ -104,9 +107,9 @@ def from_exception(error: BaseException, evidence: Evidence) -> tuple[Outcome, F
         return Outcome.CRASHED, Failure(reason=reason, phase=evidence.phase)
     is_ours = isinstance(error, WorkloadError)
     return Outcome.INVALID, Failure(
-        reason=str(error) if is_ours else f"{_text(error)}{_place(error)}",
+        reason=str(error) if is_ours else f"{_text(error)}{_place(error, evidence.workload_file)}",
         phase=evidence.phase,
-        is_users_fault=is_ours or evidence.phase in ("load", "build"),
+        is_users_fault=is_ours or evidence.phase in ("load", "build", "train"),
     )
 
 
@@ -211,12 +214,21 @@ def _text(error: BaseException) -> str:
     )
 
 
-def _place(error: BaseException) -> str:
-    """Return where an exception was raised, for whoever wrote the line."""
-    if error.__traceback__ is None:
+def _place(error: BaseException, workload_file: str) -> str:
+    """Return where an exception was raised, as near as can be to what the user wrote."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
         return ""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    theirs = [frame for frame in frames if os.path.realpath(frame.filename) == workload_file]
+    others = [frame for frame in frames if not _is_machinery(frame.filename)]
+    frame = (theirs or others or frames)[-1]
     return f" ({frame.filename}:{frame.lineno})"
+
+
+def _is_machinery(filename: str) -> bool:
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    folders = [os.path.dirname(file) + os.sep for file in (__file__, torch) if file]
+    return filename.startswith(("<", *folders))
 
 
 def _exit_name(code: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 
+from trials.contract import checked_batches, checked_quality, checked_worst_batch
 from trials.devices import GpuGuard, guard_gpu
 from trials.environment import Environment
 from trials.errors import WorkloadError
@@ -34,6 +35,7 @@ from trials.outcomes import (
     failed,
     from_exception,
 )
+from trials.references import source_file
 from trials.spec import Task, TrialSpec
 from trials.timing import (
     MAX_LEADING_SKIPS,
@@ -43,9 +45,15 @@ from trials.timing import (
     skips_too_much,
     timed_steps,
 )
-from trials.training import TrainingState, begin_training, train_step
+from trials.training import (
+    REHEARSED_PARAMETERS,
+    TrainingState,
+    begin_training,
+    rehearse_step,
+    train_step,
+)
 from trials.warm_up import warm_up_process
-from trials.workload import Batch, Workload, fingerprint, first_tensor, load_workload
+from trials.workload import Batch, Workload, fingerprint, load_workload
 
 
 class Trial:
@@ -67,10 +75,15 @@ class Trial:
     def take_device(self) -> None:
         """Hold the GPU for this process alone; a CPU slot owns its cores already."""
         self.enter("device")
-        if self.spec.is_cuda and self.spec.task in (Task.MEASURE, Task.QUALITY):
+        if self.spec.task in (Task.MEASURE, Task.QUALITY):
+            self.hold_gpu()
+        self.enter("load")
+
+    def hold_gpu(self) -> None:
+        """Keep others from the GPU, if it is one, until this process ends."""
+        if self.spec.is_cuda:
             self.guard = guard_gpu(self.device.index or 0)
             self.guard.acquire()
-        self.enter("load")
 
     def start_meter(self) -> MemoryMeter:
         """Warm the process up and count memory from here on."""
@@ -91,10 +104,10 @@ class Trial:
             budget_bytes=budget,
             peak_bytes=0 if self.meter is None else self.meter.peak_bytes(),
             foreign_bytes=self._foreign_bytes(),
+            workload_file=source_file(self.spec.workload),
         )
-        outcome, failure = from_exception(error, evidence)
         memory = None if self.meter is None else _memory_use(self.meter, {})
-        return failed(outcome, failure, memory)
+        return failed(*from_exception(error, evidence), memory)
 
     def _foreign_bytes(self) -> int:
         reserved = None if self.meter is None else self.meter.peak_reserved_bytes()
@@ -152,8 +165,7 @@ def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[S
     """Step on the worst-case batch until the optimizer has truly stepped often enough."""
     needed = trial.spec.timing.warm_up_steps
     micro = trial.spec.config.micro_batch_size
-    worst = state.workload.worst_batch(micro)
-    _require_samples(worst, micro)
+    worst = checked_worst_batch(state.workload, micro)
     observer = _KindObserver(trial, state)
     readings: list[StepReading] = []
     while state.optimizer_steps < needed and len(readings) < needed + MAX_LEADING_SKIPS:
@@ -170,7 +182,7 @@ def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[S
 
 def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
     policy = trial.spec.timing
-    batches = _checked_batches(trial, state.workload)
+    batches = checked_batches(state.workload, trial.spec.config.micro_batch_size, trial.spec.seed)
     readings: list[StepReading] = []
     thrash = _ThrashWatch(trial)
     started = time.perf_counter()
@@ -192,12 +204,13 @@ def _quality(trial: Trial) -> Measurement:
     trial.enter("quality")
     steps = max(1, round(spec.quality_samples / config.effective_batch_size()))
     started = time.perf_counter()
-    _train(state, _checked_batches(trial, workload), steps)
+    batches = checked_batches(workload, config.micro_batch_size, spec.seed)
+    _train(state, batches, steps)
     train_seconds = time.perf_counter() - started
     trial.enter("evaluate")
     state.model.eval()
     with torch.no_grad(), state.autocast():
-        value = float(workload.evaluate(state.model, trial.device))
+        value = checked_quality(workload.evaluate(state.model, trial.device))
     if not math.isfinite(value):
         raise DivergedError(f"{workload.quality_name} is {value} after {steps} steps")
     reading = QualityReading(
@@ -223,12 +236,13 @@ def _train(state: TrainingState, batches: Iterator[Batch], steps: int) -> None:
 
 
 def _describe(trial: Trial) -> Measurement:
+    """Build the workload, and take a small model through a loss and its backward."""
     workload = load_workload(trial.spec.workload)
     trial.enter("build")
     torch.manual_seed(trial.spec.seed)
     model = workload.build()
     parameters = list(model.parameters())
-    _require_samples(next(workload.batches(1, seed=0)), 1)
+    sample = next(checked_batches(workload, 1, seed=0))
     facts = WorkloadFacts(
         fingerprint=fingerprint(trial.spec.workload, workload),
         num_parameters=sum(p.numel() for p in parameters),
@@ -242,6 +256,10 @@ def _describe(trial: Trial) -> Measurement:
     )
     if facts.num_trainable == 0:
         raise WorkloadError(f"{trial.spec.workload} has no parameter that requires gradients")
+    if facts.num_parameters <= REHEARSED_PARAMETERS:
+        trial.hold_gpu()
+        trial.enter("train")
+        rehearse_step(workload, model, sample, trial.device)
     return Measurement(outcome=Outcome.COMPLETED, facts=facts)
 
 
@@ -331,23 +349,6 @@ class _ThrashWatch:
             raise ThrashingError(
                 "the allocator empties its cache on every step: it fits only by thrashing"
             )
-
-
-def _checked_batches(trial: Trial, workload: Workload) -> Iterator[Batch]:
-    micro = trial.spec.config.micro_batch_size
-    for batch in workload.batches(micro, trial.spec.seed):
-        _require_samples(batch, micro)
-        yield batch
-    raise WorkloadError("batches() ended; it must yield without end")
-
-
-def _require_samples(batch: Batch, micro_batch_size: int) -> None:
-    samples = first_tensor(batch).shape[0]
-    if samples != micro_batch_size:
-        raise WorkloadError(
-            f"a batch of micro-batch size {micro_batch_size} has {samples} samples in its first "
-            "dimension"
-        )
 
 
 def _memory_use(meter: MemoryMeter, by_kind: dict[str, int]) -> MemoryUse:

@@ -10,12 +10,17 @@ from torch import nn
 
 from search_spaces import AmpDtype, TrainingConfig
 from trials.checkpointing import checkpoint_blocks
+from trials.contract import checked_loss, counted_units
 from trials.optimizers import build_optimizer
 from trials.outcomes import DivergedError
 from trials.timing import StepReading
 from trials.workload import Batch, Workload, to_device
 
 AUTOCAST_DTYPES = {AmpDtype.BF16: torch.bfloat16, AmpDtype.FP16: torch.float16}
+
+REHEARSED_PARAMETERS = 50_000_000
+"""Of a larger model no step is rehearsed before a study: it would take seconds, and memory that
+only some config of the study may bring down to what there is."""
 
 
 @dataclass(slots=True)
@@ -95,16 +100,19 @@ def train_step(
 
     Raises:
         DivergedError: The loss is not finite.
+        WorkloadError: The workload returns no loss or no count that can be trained by.
     """
     waited = time.perf_counter()
     window = [next(batches) for _ in range(state.config.accumulation_steps)]
     synchronise(state.device)
     started = time.perf_counter()
-    units = sum(state.workload.count(batch) for batch in window)
+    units = counted_units(state.workload, window)
     total = torch.zeros((), device=state.device)
     for index, batch in enumerate(window):
         with state.autocast():
-            loss = state.workload.loss(state.model, to_device(batch, state.device)) / units
+            summed = state.workload.loss(state.model, to_device(batch, state.device))
+        loss = checked_loss(summed) / units
+        del summed
         total += loss.detach()
         is_watched = observe is not None and index == len(window) - 1
         if observe is not None and is_watched:
@@ -126,6 +134,29 @@ def train_step(
         is_skipped=is_skipped,
         loss=mean_loss,
     )
+
+
+def rehearse_step(
+    workload: Workload, model: nn.Module, batch: Batch, device: torch.device
+) -> None:
+    """Take a batch through the loss and backward as a step does, in fp32.
+
+    There is no optimizer, and nothing is measured: it shows whether the workload trains at all.
+
+    Args:
+        workload: What is rehearsed.
+        model: Its model; moved to the device, and left there with gradients.
+        batch: One of the workload's, of one sample.
+        device: Where.
+
+    Raises:
+        WorkloadError: The workload returns no loss or no count that can be trained by.
+    """
+    model.to(device).train()
+    units = counted_units(workload, [batch])
+    loss = checked_loss(workload.loss(model, to_device(batch, device))) / units
+    loss.backward()  # type: ignore[no-untyped-call]
+    synchronise(device)
 
 
 def synchronise(device: torch.device) -> None:

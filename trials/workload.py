@@ -30,6 +30,12 @@ from torch import Tensor, nn
 from search_spaces import did_you_mean, stable_hash
 from trials.errors import WorkloadError
 from trials.measurement import Direction
+from trials.references import (
+    is_file_reference,
+    is_users,
+    require_reference,
+    split_reference,
+)
 
 Batch = Any
 """Tensors, or tuples, lists and dicts of them; the first tensor's first dimension is samples."""
@@ -86,7 +92,7 @@ class Workload(ABC):
 
     def worst_batch(self, micro_batch_size: int) -> Batch:
         """Return the batch that takes the most memory: the longest samples there are."""
-        return next(self.batches(micro_batch_size, seed=0))
+        return next(iter(self.batches(micro_batch_size, seed=0)))
 
     def count(self, batch: Batch) -> int:
         """Return the trained units in a batch: what the loss was summed over."""
@@ -132,17 +138,13 @@ def load_workload(reference: str) -> Workload:
     Raises:
         WorkloadError: No such built-in, file, module or class, or one that raises when made.
     """
-    if ".py:" in reference or ("." in reference and ":" in reference):
+    require_reference(reference)
+    if is_users(reference):
         return _users_workload(reference)
-    name, _, argument = reference.partition(":")
     from trials.builtin_workloads import BUILTIN_WORKLOADS
 
-    if name not in BUILTIN_WORKLOADS:
-        hint = did_you_mean(name, BUILTIN_WORKLOADS)
-        raise WorkloadError(
-            f"no workload {reference!r}{hint}; or give path/to/file.py:Name or package.module:Name"
-        )
-    return BUILTIN_WORKLOADS[name](argument)
+    name, _, size = reference.partition(":")
+    return BUILTIN_WORKLOADS[name](size)
 
 
 def fingerprint(reference: str, workload: Workload) -> str:
@@ -154,23 +156,35 @@ def fingerprint(reference: str, workload: Workload) -> str:
 
 
 def _users_workload(reference: str) -> Workload:
-    place, _, name = reference.rpartition(":")
-    module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        classes = [n for n, v in vars(module).items() if isinstance(v, type) and v is not Workload]
-        raise WorkloadError(f"no class {name!r} in {place}{did_you_mean(name, classes)}")
-    if not issubclass(found, Workload):
-        raise WorkloadError(f"{reference} must derive from trials.workload.Workload")
+    place, name = split_reference(reference)
+    module = _module_from_file(Path(place)) if is_file_reference(place) else _module(place)
+    if not hasattr(module, name):
+        raise WorkloadError(f"no class {name!r} in {place}{_hint(name, module)}")
+    found = getattr(module, name)
+    if not isinstance(found, type) or not issubclass(found, Workload):
+        kind = "another class" if isinstance(found, type) else f"of type {type(found).__name__}"
+        raise WorkloadError(
+            f"{reference} is {kind}; it must derive from trials.workload.Workload"
+            f"{_hint(name, module)}"
+        )
     missing = sorted(found.__abstractmethods__)
     if missing:
         raise WorkloadError(f"{reference} lacks the method(s) {', '.join(missing)}")
     return found()
 
 
+def _hint(name: str, module: ModuleType) -> str:
+    """Return what to say of the workloads that a module has under other names."""
+    workloads = [
+        public
+        for public, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Workload) and value is not Workload
+        if not public.startswith("_")
+    ]
+    return did_you_mean(name, workloads) if workloads else "; it has no workload"
+
+
 def _module_from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise WorkloadError(f"no workload file {str(path)!r}; check the path")
     spec = importlib.util.spec_from_file_location(f"autotune_workload_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

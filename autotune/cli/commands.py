@@ -3,6 +3,7 @@
 ``autotune --help`` must not load torch or ray, hence the imports within the functions.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"autotune {version('autotune')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def autotune(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Learn by measurement which memory configuration to train with."""
 
 
 @app.command()
@@ -155,12 +174,13 @@ def export(
         int | None, typer.Option(help="Trial; the recommended one if left out.")
     ] = None,
     to: Annotated[Path | None, typer.Option(help="File; standard output if left out.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     store: opt.Store = None,
 ) -> None:
     """Write a trial's config for the pipeline that will train."""
     from autotune.cli.reading import export_trial
 
-    export_trial(_settings(locals()), form=form, number=trial, to=to)
+    export_trial(_settings(locals()), form=form, number=trial, to=to, replaces=force)
 
 
 @app.command()
@@ -203,10 +223,7 @@ def delete(
     """Remove a study with its trials; measurements stay and can answer other studies."""
     from autotune.cli.reading import delete_study
 
-    settings = _settings(locals())
-    if not yes and not typer.confirm(f"delete study {study!r} from the store?", err=True):
-        raise typer.Abort
-    delete_study(settings)
+    delete_study(_settings(locals()), asks=not yes)
 
 
 def _settings(given: dict[str, Any]) -> Any:

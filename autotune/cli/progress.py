@@ -19,6 +19,7 @@ from autotune.events import (
     TrialLost,
     TrialStarted,
     TrialTold,
+    WorkersStarting,
 )
 from autotune.objective import direction_of, value_of
 from autotune.records import Objective, Source, StudyRecord, TrialRecord
@@ -56,12 +57,13 @@ class Progress:
         if isinstance(event, StudyBegan):
             self._study = event.study
             self._write(_introduction(event))
+        elif isinstance(event, WorkersStarting):
+            self._write(f"starting workers {event.where}")
         elif isinstance(event, TrialTold):
             self._count(event.trial)
             self._write(_told_line(event.trial))
         elif isinstance(event, TrialLost):
-            again = "tried again" if event.is_retried else "given up"
-            self._write(f"trial {event.number}: lost, {again}: {event.reason}")
+            self._write(_lost_line(event))
         elif isinstance(event, QualityMeasured):
             self._write(_quality_line(event))
         elif isinstance(event, Heartbeat):
@@ -125,11 +127,19 @@ def _told_line(trial: TrialRecord) -> str:
     if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
         return f"{head}{str(trial.outcome).replace('_', ' ')}{_why(trial)}{cached}"
     assert trial.measurement is not None and trial.measurement.memory is not None
+    share = scores.throughput_half_width / scores.throughput_samples_per_second
     return (
-        f"{head}{scores.throughput_samples_per_second:.4g} samples/s, "
+        f"{head}{scores.throughput_samples_per_second:.4g} samples/s ±{share:.1%}, "
         f"${scores.cost_usd_per_million_samples:.4g}/M, "
         f"{shown_bytes(trial.measurement.memory.peak_device_bytes)}{cached}"
     )
+
+
+def _lost_line(event: TrialLost) -> str:
+    if event.is_ended_by_user:
+        return f"trial {event.number}: ended before its result; resume runs it again"
+    again = "tried again" if event.is_retried else "given up"
+    return f"trial {event.number}: lost, {again}: {event.reason}"
 
 
 def _why(trial: TrialRecord) -> str:

@@ -4,43 +4,56 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from autotune.cli.options import Output
 from autotune.cli.tables import front_table, studies_table, trials_table, write_documents
-from autotune.documents import export_config, trial_document
+from autotune.documents import export_config, trial_columns, trial_document
 from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
 from autotune.optimizer.study import delete_optuna_study, opened_storage
-from autotune.records import StudyRecord, TrialRecord
-from autotune.settings import Settings
+from autotune.records import StudyRecord, StudyState, StudySummary, TrialRecord
+from autotune.settings import Settings, default_store, default_store_path
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
 from autotune.store.migrate import migrate
+from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
+from autotune.summary import shown_state, stopped_text
 from trials.codec import to_plain
+
+INTERRUPTED = 130
 
 
 def show_studies(settings: Settings, output: Output) -> None:
-    """Write every study's line."""
-    with _reading(settings) as store:
-        found = store.studies()
-    if output == Output.TABLE:
-        studies_table(found)
-        return
-    documents = [{**to_plain(s), "created_at": s.created_at.isoformat()} for s in found]
-    write_documents(documents, output)
+    """Write every study's line, or in words that there are none yet."""
+    found, driven = _studies(settings)
+    if not found:
+        sys.stderr.write("no studies yet; begin one with: autotune run\n")
+    if output != Output.TABLE:
+        documents = [_study_document(study, study.name in driven) for study in found]
+        write_documents(documents, output, [field.name for field in fields(StudySummary)])
+    elif found:
+        studies_table(found, driven)
 
 
 def show_trials(settings: Settings, output: Output) -> None:
     """Write every trial of a study."""
+    name = _name(settings)
     with _reading(settings) as store:
-        study, found = store.study(_name(settings)), store.trials(_name(settings))
+        study, found, is_driven = store.study(name), store.trials(name), name in store.driven()
+    if study.state == StudyState.RUNNING and not is_driven:
+        sys.stderr.write(f"study {name}: {stopped_text(name)}\n")
     if output == Output.TABLE:
-        trials_table(study, found)
+        trials_table(study, found, is_driven)
         return
-    write_documents([trial_document(trial, study) for trial in found], output)
+    documents = [trial_document(trial, study, is_driven=is_driven) for trial in found]
+    write_documents(documents, output, trial_columns(study))
 
 
 def show_front(settings: Settings, output: Output) -> None:
@@ -55,11 +68,12 @@ def show_front(settings: Settings, output: Output) -> None:
     if output == Output.TABLE:
         front_table(study, found, recommended)
         return
-    write_documents([trial_document(trial, study) for trial in found], output)
+    documents = [trial_document(trial, study) for trial in found]
+    write_documents(documents, output, trial_columns(study))
 
 
 def show_best(settings: Settings, output: Output) -> None:
-    """Write the recommended point of a study.
+    """Write the recommended point of a study, and why.
 
     Raises:
         NoMeasurementsError: There is none yet.
@@ -69,21 +83,31 @@ def show_best(settings: Settings, output: Output) -> None:
     chosen = recommend(found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
     best = [trial for trial in found if trial.number == chosen.number]
+    document = {**trial_document(best[0], study), "recommendation": chosen.reason}
     if output == Output.JSON:
-        sys.stdout.write(json.dumps(trial_document(best[0], study), indent=2) + "\n")
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif output == Output.CSV:
-        write_documents([trial_document(best[0], study)], output)
+        write_documents([document], output, trial_columns(study))
     else:
         front_table(study, best, chosen.number)
         sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
 
 
-def export_trial(settings: Settings, *, form: str, number: int | None, to: Path | None) -> None:
+def export_trial(
+    settings: Settings, *, form: str, number: int | None, to: Path | None, replaces: bool
+) -> None:
     """Write a trial's config to a file or to standard output.
+
+    Args:
+        settings: Of the command.
+        form: Format of the file.
+        number: Of the trial; the recommended one if None.
+        to: File; standard output if None.
+        replaces: Whether the file may exist.
 
     Raises:
         NoMeasurementsError: No such trial, or no recommended one yet.
-        SettingsError: No such format.
+        SettingsError: No such format, or a file that exists or cannot be written.
     """
     with _reading(settings) as store:
         study = store.study(_name(settings))
@@ -98,17 +122,25 @@ def export_trial(settings: Settings, *, form: str, number: int | None, to: Path 
     if to is None:
         sys.stdout.write(text)
     else:
-        _write(to, text)
+        _write(to, text, replaces)
+        sys.stderr.write(f"wrote trial {found[0].number} of {study.spec.name} to {to}\n")
     if not found[0].is_feasible:
         sys.stderr.write(f"warning: trial {found[0].number} is {found[0].outcome}, not feasible\n")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, replaces: bool) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("w" if replaces else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise SettingsError(f"{str(path)!r} exists; give --force to replace it") from error
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}; make it "
+            "first"
+        ) from error
     except OSError as error:
         raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}") from error
-    sys.stderr.write(f"wrote {path}\n")
 
 
 def migrate_store(settings: Settings) -> None:
@@ -117,10 +149,22 @@ def migrate_store(settings: Settings) -> None:
     sys.stderr.write(f"store schema: {before or 'none'} -> {now}\n")
 
 
-def delete_study(settings: Settings) -> None:
-    """Remove a study from our tables and Optuna's."""
-    with _reading(settings) as store:
-        state = store.study(_name(settings)).state
+def delete_study(settings: Settings, *, asks: bool) -> None:
+    """Remove a study from our tables and Optuna's.
+
+    Args:
+        settings: Of the command.
+        asks: Whether a person must agree first.
+
+    Raises:
+        SettingsError: Nobody is there to agree.
+    """
+    with _reading(settings) as existing:
+        state = existing.study(_name(settings)).state
+    if asks and not _is_agreed(f"delete study {_name(settings)!r} from the store?"):
+        sys.stderr.write("nothing deleted\n")
+        return
+    with _opened(settings) as store:
         epoch = store.claim(_name(settings), this_process(), lease_seconds=30.0)
         store.release(_name(settings), epoch, state, "being deleted")
         # Optuna's part first: should this end in between, the study is there to delete again.
@@ -130,8 +174,45 @@ def delete_study(settings: Settings) -> None:
     sys.stderr.write(f"deleted study {_name(settings)}\n")
 
 
+def _is_agreed(question: str) -> bool:
+    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.flush()
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        sys.stderr.write("\nnothing deleted\n")
+        raise typer.Exit(INTERRUPTED) from None
+    if not answer:
+        sys.stderr.write("\n")
+        raise SettingsError("nobody answers; give --yes to delete without asking")
+    return answer.strip().lower() in {"y", "yes"}
+
+
+def _studies(settings: Settings) -> tuple[list[StudySummary], frozenset[str]]:
+    """Return the studies, and which of them a living driver runs; none if nothing was begun."""
+    if settings.store == default_store() and not default_store_path().exists():
+        return [], frozenset()
+    with _reading(settings) as store:
+        return store.studies(), store.driven()
+
+
+def _study_document(study: StudySummary, is_driven: bool) -> dict[str, Any]:
+    state, reason = shown_state(study, is_driven)
+    changed = {"state": state, "stop_reason": reason, "created_at": study.created_at.isoformat()}
+    return {**to_plain(study), **changed}
+
+
 @contextmanager
-def _reading(settings: Settings) -> Iterator[StudyStore]:
+def _reading(settings: Settings) -> Iterator[StoreReader]:
+    store = StoreReader.open(settings.store)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[StudyStore]:
     store = SqlStore.open(settings.store)
     try:
         yield store
@@ -148,6 +229,7 @@ def _front(store: StudyStore, name: str) -> tuple[StudyRecord, list[TrialRecord]
     study, found = store.study(name), store.front(name)
     if not found:
         raise NoMeasurementsError(
-            f"study {name!r} has no front yet: no trial has completed; see autotune trials {name}"
+            f"study {name!r} has no front yet: no trial has completed and been scored; "
+            f"see autotune trials {name}"
         )
     return study, found

@@ -22,11 +22,22 @@ from autotune.settings import Settings
 from autotune.tuner import StopSwitch, StudyResult
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
-from trials.measurement import Measurement, Outcome
+from trials.measurement import Outcome
 
 INTERRUPTED = 130
 NOTHING_FITS = REPLIES[NothingFitsError].exit_code
 MACHINE_FAULT = REPLIES[TrialSetupError].exit_code
+KIND_ROWS = {
+    "parameters": "parameters and buffers (always)",
+    "gradients": "gradients (end of the backward pass)",
+    "optimizer_state": "optimizer state (always, once it has stepped)",
+    "activations": "activations (end of the forward pass)",
+    "temporary": "everything else at the peak (workspace, fragmentation, ...)",
+}
+MEMORY_NOTE = (
+    "Not all of it is there at once: the peak is parameters + optimizer state + everything else "
+    "+ the larger of activations and gradients, or both when accumulating.\n"
+)
 _Run = Callable[[Listener, StopSwitch], tuple[StudyRecord, StudyResult]]
 
 
@@ -80,7 +91,14 @@ def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
 
 @contextmanager
 def _interruptible(stop: StopSwitch) -> Iterator[None]:
-    """Make Ctrl-C a request: once to stop asking, twice to end what runs, thrice to leave."""
+    """Make Ctrl-C a request: once to stop asking, twice to end what runs, thrice to leave.
+
+    SIGTERM, which a scheduler sends shortly before it kills, ends what runs at once.
+    """
+
+    def on_terminate(number: int, frame: FrameType | None) -> None:
+        stop.level = max(stop.level, 1)
+        on_interrupt(number, frame)
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         stop.press()
@@ -91,14 +109,18 @@ def _interruptible(stop: StopSwitch) -> Iterator[None]:
         else:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, on_interrupt),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, on_terminate),
+    }
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
+        sys.stderr.write("stopped before a trial could run\n" if stop.level < 3 else "stopped\n")
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _result_tables(study: StudyRecord, result: StudyResult) -> None:
@@ -131,8 +153,9 @@ def _probe_tables(found: Probe) -> None:
         sys.stdout.write(f"{measurement.reason}\n")
     if measurement.memory is not None:
         write_table("Memory", ["kind", "MiB"], _memory_rows(found))
+        sys.stdout.write(MEMORY_NOTE if measurement.memory.by_kind else "")
     if measurement.timing is not None:
-        write_table("Time", ["kind", "value"], _time_rows(measurement))
+        write_table("Time", ["kind", "value"], _time_rows(found))
     if measurement.failure is not None and measurement.failure.log_tail:
         sys.stdout.write(f"last lines of the trial:\n{measurement.failure.log_tail}\n")
 
@@ -140,7 +163,7 @@ def _probe_tables(found: Probe) -> None:
 def _memory_rows(found: Probe) -> list[list[str]]:
     memory = found.measurement.memory
     assert memory is not None
-    rows = [[kind.replace("_", " "), mib(size)] for kind, size in memory.by_kind.items()]
+    rows = [[KIND_ROWS.get(kind, kind), mib(size)] for kind, size in memory.by_kind.items()]
     rows.append(["peak on the device", mib(memory.peak_device_bytes)])
     if memory.peak_reserved_bytes is not None:
         rows.append(["peak reserved by the allocator", mib(memory.peak_reserved_bytes)])
@@ -149,16 +172,18 @@ def _memory_rows(found: Probe) -> list[list[str]]:
     return rows
 
 
-def _time_rows(measurement: Measurement) -> list[list[str]]:
-    timing = measurement.timing
+def _time_rows(found: Probe) -> list[list[str]]:
+    measurement, timing = found.measurement, found.measurement.timing
     assert timing is not None
     half = (timing.high_seconds - timing.low_seconds) / 2
+    unit_rate = f"{timing.units_per_step / timing.mean_seconds:,.4g}"
+    is_counted_apart = found.facts.unit != "samples"
     return [
         ["optimizer step", f"{timing.mean_seconds * 1e3:,.1f} ms ±{half * 1e3:,.1f}"],
         ["steps timed", str(len(timing.step_seconds))],
         ["steps skipped by the gradient scaler", str(timing.skipped_steps)],
         ["samples per second", f"{timing.samples_per_second:,.4g}"],
-        ["units per second", f"{timing.units_per_step / timing.mean_seconds:,.4g}"],
+        *([[f"{found.facts.unit} per second", unit_rate]] if is_counted_apart else []),
         ["waiting for data, per step", f"{timing.data_wait_seconds * 1e3:,.1f} ms"],
         ["warm-up", f"{timing.warm_up_seconds:,.2f} s"],
         ["whole trial", f"{measurement.process_seconds:,.2f} s"],

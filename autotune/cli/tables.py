@@ -4,15 +4,18 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.options import Output
-from autotune.records import Objective, StudyRecord, StudySummary, TrialRecord
+from autotune.documents import flattened
+from autotune.records import Objective, Source, StudyRecord, StudySummary, TrialRecord
+from autotune.summary import short_reason, shortened, shown_state, trial_state
 from trials.measurement import Measurement
 
 MIB = 1024**2
@@ -22,39 +25,58 @@ LEFT = {
     *("check", "status", "found", "remedy", "source"),
 }
 """Columns of words; the others hold numbers."""
+GAP = 2
+"""Spaces between columns."""
+NARROW = 14
+"""Width to which words are wrapped where the terminal has no room."""
 
 
-def write_documents(documents: Sequence[Mapping[str, Any]], output: Output) -> None:
-    """Write documents as one JSON list, or as CSV with nested keys joined by dots."""
+def write_documents(
+    documents: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str] = ()
+) -> None:
+    """Write documents as one JSON list, or as CSV with nested keys joined by dots.
+
+    Args:
+        documents: To write.
+        output: JSON or CSV.
+        columns: Of the CSV, also where no document has them; those of the documents follow.
+    """
     if output == Output.JSON:
         sys.stdout.write(json.dumps(list(documents), indent=2) + "\n")
         return
-    rows = [_flat(document) for document in documents]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+    rows = [flattened(document) for document in documents]
+    found = dict.fromkeys([*columns, *(column for row in rows for column in row)])
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="")
+    writer = csv.DictWriter(text, _leaves(found), restval="", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     sys.stdout.write(text.getvalue())
 
 
 def write_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table to standard output, as wide as its content where nobody watches."""
+    """Write a table to standard output, as wide as its content where nobody watches.
+
+    In a terminal words are wrapped to its width. Numbers never are: a terminal that is too
+    narrow even so gets lines that are longer than it.
+    """
     console = Console(file=sys.stdout)
-    if not console.is_terminal:
-        console.width = 200
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in columns:
-        table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
+    widths = _widths(columns, rows, console.width if console.is_terminal else None)
+    console.width = max(sum(widths) + GAP * len(widths), cell_len(title))
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for name, width in zip(columns, widths, strict=True):
+        justify: JustifyMethod = "left" if name in LEFT else "right"
+        table.add_column(Text(name), justify=justify, width=width, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # as plain text: reasons hold brackets
+    console.print(Text(title, style="italic"))
     console.print(table)
 
 
 def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: int | None) -> None:
     """Write the front, cheapest first, with a mark at the recommended point."""
     noise = next((t.scores.quality_half_width for t in front), None)
-    quality = study.facts.quality_name if Objective.QUALITY in study.spec.objectives else None
+    has_quality = Objective.QUALITY in study.spec.objectives
+    quality = _spaced(study.facts.quality_name) if has_quality else None
     rows = [
         [
             "*" if trial.number == recommended else "",
@@ -73,42 +95,53 @@ def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: i
     columns += [quality] if quality else []
     write_table(f"Front of {study.spec.name}", [*columns, "peak MiB"], rows)
     if quality and noise is not None:
-        sys.stdout.write(f"Noise of {quality}: ±{noise:.2g} (95 %, one run)\n")
+        sys.stdout.write(f"Noise of {study.facts.quality_name}: ±{noise:.2g} (95 %, one run)\n")
 
 
-def trials_table(study: StudyRecord, trials: Sequence[TrialRecord]) -> None:
-    """Write all trials by number."""
+def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], is_driven: bool) -> None:
+    """Write all trials by number.
+
+    Args:
+        study: Theirs.
+        trials: To list.
+        is_driven: Whether a living driver runs the study, and so the trials under way.
+    """
     rows = [
         [
             str(trial.number),
             str(trial.config),
-            str(trial.outcome or trial.state).replace("_", " "),
-            str(trial.source),
+            _outcome(trial, is_driven),
             _number(trial.scores.cost_usd_per_million_samples),
             _number(trial.scores.throughput_samples_per_second),
             _number(trial.scores.quality),
             _peak(trial.measurement),
-            trial.reason.partition("\n")[0][:90],
+            short_reason(trial),
         ]
         for trial in trials
     ]
-    quality = study.facts.quality_name
-    columns = ["trial", "config", "outcome", "source", "$/M samples", "samples/s", quality]
+    quality = _spaced(study.facts.quality_name)
+    columns = ["trial", "config", "outcome", "$/M samples", "samples/s", quality]
     write_table(f"Trials of {study.spec.name}", [*columns, "peak MiB", "reason"], rows)
 
 
-def studies_table(studies: Sequence[StudySummary]) -> None:
-    """Write one line per study."""
+def studies_table(studies: Sequence[StudySummary], driven: Container[str]) -> None:
+    """Write one line per study.
+
+    Args:
+        studies: To list.
+        driven: Names of those that a living driver runs.
+    """
+    shown = {s.name: shown_state(s, s.name in driven) for s in studies}
     rows = [
         [
             s.name,
             s.workload,
-            str(s.state),
+            shown[s.name][0],
             f"{s.created_at:%Y-%m-%d %H:%M}",
             str(s.num_trials),
             str(s.num_completed),
             str(s.num_out_of_memory),
-            s.stop_reason.partition("\n")[0][:80],
+            shortened(shown[s.name][1]),
         ]
         for s in studies
     ]
@@ -134,11 +167,53 @@ def _plus_minus(value: float | None, half_width: float) -> str:
     return NONE if value is None else f"{value:.4g} ±{half_width:.2g}"
 
 
-def _flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+def _outcome(trial: TrialRecord, is_driven: bool) -> str:
+    ended = trial.outcome or trial_state(trial, is_driven)
+    source = "" if trial.source == Source.RUN else f" ({trial.source})"
+    return str(ended).replace("_", " ") + source
+
+
+def _spaced(name: str) -> str:
+    """Return a metric's name so that it can be wrapped over a column of narrow numbers."""
+    return name.replace("_", " ")
+
+
+def _leaves(columns: Iterable[str]) -> list[str]:
+    """Return the columns without those that others are part of: a document left out is None."""
+    names = list(columns)
+    parents = {name[:end] for name in names for end, sign in enumerate(name) if sign == "."}
+    return [name for name in names if name not in parents]
+
+
+def _widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], available: int | None
+) -> list[int]:
+    """Return how wide to make each column.
+
+    Args:
+        columns: Their names.
+        rows: Their cells.
+        available: Width of the terminal; None to wrap nothing.
+    """
+    cells = [[name, *column] for name, *column in zip(columns, *rows, strict=True)]
+    natural = [max(map(cell_len, column)) for column in cells]
+    if available is None:
+        return natural
+    widths = [_least_width(column) for column in cells]
+    spare = available - sum(widths) - GAP * len(widths)
+    for _ in range(spare):
+        missing = [full - width for full, width in zip(natural, widths, strict=True)]
+        if max(missing) == 0:
+            break
+        widths[missing.index(max(missing))] += 1
+    return widths
+
+
+def _least_width(column: Sequence[str]) -> int:
+    """Return the width below which a column would break a number, or words needlessly."""
+    name, *cells = column
+    unbroken = cells if name not in LEFT else []
+    words = [word for text in column for word in text.split()]
+    narrow = min(NARROW, max(map(cell_len, column)))
+    longest = min(NARROW, max(map(cell_len, words), default=0))
+    return max([longest, *([narrow] if name in LEFT else []), *map(cell_len, unbroken)])

@@ -256,7 +256,8 @@ class OptunaStudy:
         return self._study.get_trials(deepcopy=False, states=(state,))
 
     def _learn(self, config: TrainingConfig, constraints: Mapping[str, float]) -> None:
-        if constraints.get("valid") == 0.0:
+        # What the host ran out of, or what never trained, says nothing of the device's memory.
+        if constraints.get("valid") == constraints.get("host_memory") == 0.0:
             self._sampler.learn(config, constraints["memory"])
 
     def _told_value(self, scores: Scores, objective: Objective, seen: Sequence[Scores]) -> float:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from autotune.records import (
+    Budget,
     MeasurementKey,
     Owner,
     Scores,
@@ -13,6 +14,7 @@ from autotune.records import (
     StudyState,
     StudySummary,
     TrialRecord,
+    WorkTime,
 )
 from trials.measurement import Measurement
 
@@ -56,10 +58,12 @@ class StudyStore(ABC):
         """
 
     @abstractmethod
-    def claim(self, name: str, owner: Owner, lease_seconds: float) -> int:
+    def claim(
+        self, name: str, owner: Owner, lease_seconds: float, budget: Budget | None = None
+    ) -> int:
         """Make a driver the owner of a study, until the lease runs out, and return its epoch.
 
-        The study is running from then on.
+        The study is running from then on, under the budget if one is given.
 
         A lease that ran out, that was released, or whose process on this machine is dead is
         free to take. Each claim has a higher epoch than the one before.
@@ -70,8 +74,8 @@ class StudyStore(ABC):
         """
 
     @abstractmethod
-    def renew(self, name: str, epoch: int, lease_seconds: float, wall_seconds: float) -> None:
-        """Prolong a claim and add to the study's wall time.
+    def renew(self, name: str, epoch: int, lease_seconds: float, worked: WorkTime) -> None:
+        """Prolong a claim and add to the time that the study took.
 
         Raises:
             LeaseLostError: A later claim exists, or this one was released.

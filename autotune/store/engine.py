@@ -1,7 +1,10 @@
 """The database engine: how an address is read, and the settings that every connection gets."""
 
+import os
 import sqlite3
 import time
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from autotune.errors import SettingsError, StoreUnreachableError
-from autotune.store.files import prepare_file
+from autotune.store.files import prepare_file, reading_address, require_file
 
 BUSY_TIMEOUT_SECONDS = 60.0
 """How long a SQLite transaction waits for another's to end."""
@@ -18,6 +21,9 @@ CONNECT_TIMEOUT_SECONDS = 10
 
 READ_ONLY = {"sqlite_begin": "DEFERRED"}
 """Execution options of an engine whose SQLite transactions only read: they wait for no writer."""
+
+OWN_TABLES = ("autotune_", "version_info")
+"""How the names of our tables begin, or of Optuna's first one, which may be there before ours."""
 
 FILE_SUFFIXES = (".db", ".sqlite")
 DRIVERS = {
@@ -77,11 +83,13 @@ def open_engine(url: URL) -> Engine:
     """Return an engine for an address from ``normalise_url``. It has not connected yet.
 
     Raises:
-        StoreUnreachableError: No driver for it, or no place for its file.
+        StoreUnreachableError: No driver for it, no place for its file, or a file of another
+            program.
     """
     if url.get_backend_name() == "sqlite":
         assert url.database is not None
         prepare_file(Path(url.database))
+        _refuse_foreign(Path(url.database))
     try:
         engine = create_engine(url, **engine_options(url))
     except ImportError as error:
@@ -89,6 +97,22 @@ def open_engine(url: URL) -> Engine:
             "a PostgreSQL store needs a driver: run pip install 'autotune[postgres]'"
         ) from error
     tune_sqlite(engine)
+    return engine
+
+
+def open_reading_engine(url: URL) -> Engine:
+    """Return an engine for a store that is there, on connections that cannot change it.
+
+    Raises:
+        StoreUnreachableError: No driver for it, no such file, or one of another program.
+    """
+    if url.get_backend_name() != "sqlite":
+        return open_engine(url).execution_options(postgresql_readonly=True)
+    assert url.database is not None
+    require_file(Path(url.database))
+    _refuse_foreign(Path(url.database))
+    engine = create_engine(url, creator=partial(_connect_for_reading, Path(url.database)))
+    event.listen(engine, "begin", _begin)
     return engine
 
 
@@ -117,6 +141,33 @@ def _server_url(url: URL, driver: str) -> URL:
     password = url.normalized_query.get("password", (url.password,))[-1]
     hidden = url.difference_update_query(["password"])  # as an option it would be shown
     return hidden.set(drivername=driver, password=password)
+
+
+def _connect_for_reading(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        reading_address(path),
+        uri=True,
+        timeout=BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,  # the driver begins no transactions: _begin does
+        check_same_thread=False,
+    )
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a SQLite file of another program before anything in it is changed."""
+    if not os.path.isfile(path):
+        return
+    tables: list[str] = []
+    # A file that cannot be read is told by whoever opens it next.
+    with suppress(sqlite3.DatabaseError), closing(_connect_for_reading(path)) as connection:
+        tables += (name for (name,) in connection.execute("SELECT name FROM sqlite_master"))
+    if tables and not any(name.startswith(OWN_TABLES) for name in tables):
+        raise StoreUnreachableError(
+            f"{path} is the database of another program (it has {tables[0]!r}); "
+            "give another path with --store"
+        )
 
 
 def _set_up_connection(connection: sqlite3.Connection, record: object) -> None:

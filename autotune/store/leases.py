@@ -30,6 +30,11 @@ def is_dead(owner: Owner) -> bool:
         return True
 
 
+def is_held(owner: Owner, seconds_left: float) -> bool:
+    """Return whether a driver still has its study: it may live, and its lease lasts."""
+    return seconds_left > 0 and not is_dead(owner)
+
+
 def require_free(study: str, owner: Owner, seconds_left: float) -> None:
     """Let a study's next driver pass.
 
@@ -41,7 +46,7 @@ def require_free(study: str, owner: Owner, seconds_left: float) -> None:
     Raises:
         StudyBusyError: The driver lives and its lease lasts.
     """
-    if seconds_left > 0 and not is_dead(owner):
+    if is_held(owner, seconds_left):
         raise StudyBusyError(
             f"study {study!r} is run by process {owner.pid} on {owner.host}, whose lease lasts "
             f"another {seconds_left:.0f} s; wait for it, stop it there, or name another study"

@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, func, select
 
-from autotune.errors import StoreSchemaError
+from autotune.errors import StoreSchemaError, StoreUnreachableError
 from autotune.store.engine import READ_ONLY, normalise_url, open_engine, shown_url
 from autotune.store.faults import database_faults
 from autotune.store.files import locked_folder
@@ -29,11 +29,12 @@ def migrate(url: str) -> tuple[str | None, str]:
     Raises:
         SettingsError: The address is none of a store.
         StoreSchemaError: A newer program made the store.
-        StoreUnreachableError: The database cannot be used.
+        StoreUnreachableError: The database cannot be used, is damaged, or is another program's.
     """
     engine = open_engine(normalise_url(url))
     try:
         with database_faults(engine.url):
+            _require_sound(engine)
             return _upgrade(engine)
     finally:
         engine.dispose()
@@ -46,18 +47,25 @@ def require_current_schema(engine: Engine) -> None:
         StoreSchemaError: The store is older or newer than this program; the message says which.
         StoreUnreachableError: The database cannot be used.
     """
-    with database_faults(engine.url):
-        with engine.execution_options(**READ_ONLY).connect() as connection:
-            found = _version(connection)
-        if found is None:
+    found = _found_version(engine)
+    if found is None:
+        with database_faults(engine.url):
             _upgrade(engine)
-            return
-    newest = _require_known(engine, found)
-    if found != newest:
-        raise StoreSchemaError(
-            f"the store {shown_url(engine.url)} has schema {found}, this autotune needs {newest}; "
-            "run `autotune migrate`"
-        )
+    else:
+        _require_newest(engine, found)
+
+
+def require_made(engine: Engine) -> None:
+    """Refuse a database that has no store yet, and a store of another version. Makes nothing.
+
+    Raises:
+        StoreSchemaError: The store is older or newer than this program; the message says which.
+        StoreUnreachableError: There is no store, or the database cannot be used.
+    """
+    found = _found_version(engine)
+    if found is None:
+        raise StoreUnreachableError(f"no store at {shown_url(engine.url)}; autotune run makes one")
+    _require_newest(engine, found)
 
 
 @contextmanager
@@ -82,6 +90,37 @@ def _upgrade(engine: Engine) -> tuple[str | None, str]:
         newest = _require_known(engine, found)
         command.upgrade(_config(connection), "head")
     return found, newest
+
+
+def _require_sound(engine: Engine) -> None:
+    """Refuse a SQLite file that is damaged anywhere, where an upgrade would not notice."""
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.execution_options(**READ_ONLY).connect() as connection:
+        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    if found != "ok":
+        fault = " ".join(found.split())
+        raise StoreUnreachableError(
+            f"the store {shown_url(engine.url)} is damaged: {fault}; "
+            "restore a copy, or begin a new store"
+        )
+
+
+def _found_version(engine: Engine) -> str | None:
+    with (
+        database_faults(engine.url),
+        engine.execution_options(**READ_ONLY).connect() as connection,
+    ):
+        return _version(connection)
+
+
+def _require_newest(engine: Engine, found: str) -> None:
+    newest = _require_known(engine, found)
+    if found != newest:
+        raise StoreSchemaError(
+            f"the store {shown_url(engine.url)} has schema {found}, this autotune needs {newest}; "
+            "run `autotune migrate`"
+        )
 
 
 def _version(connection: Connection) -> str | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import UTC
 from functools import cache
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from autotune.records import (
+    Budget,
     MeasurementKey,
     QualityKey,
     Scores,
@@ -22,6 +23,7 @@ from autotune.records import (
     StudySummary,
     TrialRecord,
     TrialState,
+    WorkTime,
 )
 from search_spaces import KNOBS, TrainingConfig
 from trials.codec import from_plain, to_plain
@@ -54,11 +56,18 @@ def study_values(record: StudyRecord) -> Values:
         "state": str(record.state),
         "stop_reason": plain_text(record.stop_reason),
         "created_at": record.created_at.astimezone(UTC).replace(tzinfo=None),
-        "wall_seconds": record.wall_seconds,
+        "wall_seconds": record.worked.wall_seconds,
+        "device_seconds": record.worked.device_seconds,
         "epoch": 0,
         "spec": json.dumps(to_plain(record.spec)),
         "facts": json.dumps(to_plain(record.facts)),
     }
+
+
+def spec_under(document: str, budget: Budget) -> str:
+    """Return the document of a study's spec, under another budget."""
+    spec = from_plain(StudySpec, json.loads(document))
+    return json.dumps(to_plain(replace(spec, budget=budget)))
 
 
 def study_record(row: Row[Any]) -> StudyRecord:
@@ -70,7 +79,7 @@ def study_record(row: Row[Any]) -> StudyRecord:
         created_at=row.created_at.replace(tzinfo=UTC),
         state=StudyState(row.state),
         stop_reason=row.stop_reason,
-        wall_seconds=row.wall_seconds,
+        worked=WorkTime(wall_seconds=row.wall_seconds, device_seconds=row.device_seconds),
     )
 
 

@@ -56,6 +56,7 @@ STUDIES = Table(
     Column("stop_reason", Text, nullable=False),
     Column("created_at", DateTime, nullable=False),
     Column("wall_seconds", Double, nullable=False),
+    Column("device_seconds", Double, nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("owner_host", Text),
     Column("owner_pid", Integer),

@@ -30,6 +30,7 @@ from autotune.errors import (
     StudyNotFoundError,
 )
 from autotune.records import (
+    Budget,
     MeasurementKey,
     Owner,
     Scores,
@@ -41,6 +42,7 @@ from autotune.records import (
     StudySummary,
     TrialRecord,
     TrialState,
+    WorkTime,
 )
 from autotune.store import rows
 from autotune.store.base import StudyStore
@@ -136,10 +138,13 @@ class SqlStore(StudyStore):
             _take_free(connection, name)
             connection.execute(delete(STUDIES).where(STUDIES.c.name == name))
 
-    def claim(self, name: str, owner: Owner, lease_seconds: float) -> int:
+    def claim(
+        self, name: str, owner: Owner, lease_seconds: float, budget: Budget | None = None
+    ) -> int:
         """See StudyStore."""
         with _transaction(self._writer) as connection:
-            epoch = _take_free(connection, name).epoch + 1
+            row = _take_free(connection, name)
+            epoch = row.epoch + 1
             connection.execute(
                 update(STUDIES)
                 .where(STUDIES.c.name == name)
@@ -151,11 +156,12 @@ class SqlStore(StudyStore):
                     lease_expires_at=_now(connection) + lease_seconds,
                     state=StudyState.RUNNING,
                     stop_reason="",
+                    spec=row.spec if budget is None else rows.spec_under(row.spec, budget),
                 )
             )
         return int(epoch)
 
-    def renew(self, name: str, epoch: int, lease_seconds: float, wall_seconds: float) -> None:
+    def renew(self, name: str, epoch: int, lease_seconds: float, worked: WorkTime) -> None:
         """See StudyStore."""
         with _transaction(self._writer) as connection:
             renewed = connection.execute(
@@ -163,7 +169,8 @@ class SqlStore(StudyStore):
                 .where(_is_claim(name, epoch), STUDIES.c.lease_expires_at.is_not(None))
                 .values(
                     lease_expires_at=_now(connection) + lease_seconds,
-                    wall_seconds=STUDIES.c.wall_seconds + wall_seconds,
+                    wall_seconds=STUDIES.c.wall_seconds + worked.wall_seconds,
+                    device_seconds=STUDIES.c.device_seconds + worked.device_seconds,
                 )
             )
         if renewed.rowcount == 0:

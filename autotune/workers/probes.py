@@ -1,11 +1,12 @@
-"""What slots run on, asked of a trial process of each, and whether it is the same for all."""
+"""What a trial process answers when it is asked of its slot or of a workload."""
 
 import uuid
 from collections.abc import Mapping
 
 from autotune.errors import WorkersError
 from trials.environment import Environment
-from trials.measurement import Measurement
+from trials.errors import WorkloadError
+from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.spec import Task, TrialSpec
 
 
@@ -29,6 +30,24 @@ def probed_environment(slot: str, measurement: Measurement) -> Environment:
             filter(None, [f"slot {slot} cannot run trials: {measurement.reason}", last_line])
         )
     )
+
+
+def described_facts(workload: str, measurement: Measurement) -> WorkloadFacts:
+    """Return what a description of a workload found.
+
+    Raises:
+        WorkloadError: It does not load, build or train; the message says which and why.
+    """
+    if measurement.facts is not None:
+        return measurement.facts
+    failure = measurement.failure
+    assert failure is not None
+    tail = f"\n{failure.log_tail}" if failure.log_tail else ""
+    if measurement.outcome == Outcome.INVALID:
+        raise WorkloadError(
+            f"workload {workload} does not {failure.phase}: {failure.reason}{tail}"
+        )
+    raise WorkloadError(f"{workload}: {measurement.outcome}, {failure.reason}{tail}")
 
 
 def common_environment(environments: Mapping[str, Environment]) -> Environment:

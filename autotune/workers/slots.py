@@ -76,11 +76,11 @@ def plan_slots(device_kind: str, num_slots: int | None, machine: Machine) -> tup
     num_cores, gpus = len(machine.cores), machine.num_gpus
     if device_kind == "cpu":
         count = min(DEFAULT_CPU_SLOTS, num_cores) if num_slots is None else num_slots
-        _require(count, num_cores, "usable CPU cores, and a CPU slot needs one")
+        _require(count, num_cores, needed="usable CPU core")
         return _plans("cpu", count, _shares(machine.cores, count))
     _require_cuda(device_kind)
     count = gpus if num_slots is None else num_slots
-    _require(count, gpus, "visible GPUs, and a CUDA slot needs one; --device cpu needs none")
+    _require(count, gpus, needed="visible GPU")
     # Shares of all GPUs, used or not: a trial is measured alike however many slots there are.
     return _plans("cuda", count, _shares(machine.cores, gpus))
 
@@ -101,7 +101,7 @@ def plan_cluster_slots(
     cpus = [int(node.get("CPU", 0)) for node in nodes]
     if device_kind == "cpu":
         count = min(DEFAULT_CPU_SLOTS, sum(cpus)) if num_slots is None else num_slots
-        _require(count, sum(cpus), "CPUs in the cluster, and a CPU slot needs one")
+        _require(count, sum(cpus), needed="CPU", where=" in the cluster")
         threads = max(t for t in range(1, max(cpus) + 1) if sum(n // t for n in cpus) >= count)
         return tuple(
             SlotPlan(name=f"cpu-{index}", device="cpu", num_threads=threads)
@@ -110,7 +110,7 @@ def plan_cluster_slots(
     _require_cuda(device_kind)
     gpus = [int(node.get("GPU", 0)) for node in nodes]
     count = sum(gpus) if num_slots is None else num_slots
-    _require(count, sum(gpus), "GPUs in the cluster, and a CUDA slot needs one")
+    _require(count, sum(gpus), needed="GPU", where=" in the cluster")
     threads = min(cpu // gpu for cpu, gpu in zip(cpus, gpus, strict=True) if gpu)
     return tuple(
         SlotPlan(name=f"cuda-{index}", device="cuda:0", num_threads=max(1, threads))
@@ -136,9 +136,19 @@ def _shares(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
     return [tuple(sorted(cores[i * size : (i + 1) * size])) for i in range(count)]
 
 
-def _require(count: int, available: int, what: str) -> None:
-    if not 1 <= count <= available:
-        raise WorkersError(f"{count} slots do not fit: there are {available} {what}")
+def _require(count: int, available: int, *, needed: str, where: str = "") -> None:
+    """Refuse more slots than there is of what each needs."""
+    if 1 <= count <= available:
+        return
+    is_gpu = needed.endswith("GPU")
+    if available == 0:
+        remedy = "use --device cpu" if is_gpu else "start a node that has one"
+        raise WorkersError(f"there is no {needed}{where or ' on this machine'}; {remedy}")
+    there_are = f"there is 1 {needed}" if available == 1 else f"there are {available} {needed}s"
+    raise WorkersError(
+        f"asked for {count} slots, but {there_are}{where}, and a {'CUDA' if is_gpu else 'CPU'} "
+        f"slot needs one; --slots {available} at most"
+    )
 
 
 def _require_cuda(device_kind: str) -> None:

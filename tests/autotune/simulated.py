@@ -40,7 +40,10 @@ def run(spec: TrialSpec, on_phase: Callable[[str], None]) -> Measurement:
         return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
     if fault == "nan":
         return _failed(Outcome.DIVERGED, "the loss is nan after 1 steps")
-    return _measure(spec)
+    measurement = _measure(spec)
+    if fault == "invalid-if-it-fits" and measurement.outcome == Outcome.COMPLETED:
+        return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
+    return measurement
 
 
 def device_bytes(config) -> int:

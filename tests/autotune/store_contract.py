@@ -12,7 +12,16 @@ from autotune.errors import (
     StudyExistsError,
     StudyNotFoundError,
 )
-from autotune.records import Owner, Scores, Source, StudyState, TrialRecord, TrialState
+from autotune.records import (
+    Budget,
+    Owner,
+    Scores,
+    Source,
+    StudyState,
+    TrialRecord,
+    TrialState,
+    WorkTime,
+)
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
 from tests.factories import (
@@ -27,6 +36,7 @@ from tests.factories import (
 )
 from trials.measurement import Failure, Outcome
 
+WORKED = WorkTime(wall_seconds=1.5, device_seconds=2.5)
 ELSEWHERE = Owner(host="elsewhere", pid=1, started_at=0.0)
 SCORES = Scores(
     cost_usd_per_million_samples=12.5,
@@ -54,7 +64,7 @@ class StudyStoreContract:
         return "study"
 
     def test_a_study_comes_back_as_it_went_in(self, store):
-        record = make_study_record("a", wall_seconds=1.5, stop_reason="so", state="finished")
+        record = make_study_record("a", worked=WORKED, stop_reason="so", state="finished")
         store.create_study(record)
         assert store.study("a") == record
 
@@ -111,6 +121,13 @@ class StudyStoreContract:
         store.release(study, first, StudyState.INTERRUPTED, "stopped")
         assert store.claim(study, this_process(), 60) > first
 
+    def test_a_claim_keeps_the_budget_that_it_is_given(self, store, study):
+        epoch = store.claim(study, this_process(), 60, Budget(trials=7))
+        store.release(study, epoch, StudyState.INTERRUPTED, "stopped")
+        store.claim(study, this_process(), 60)
+        record = store.study(study)
+        assert record.spec == replace(make_study_record().spec, budget=Budget(trials=7))
+
     def test_a_claimed_study_is_running(self, store):
         store.create_study(make_study_record(state=StudyState.INTERRUPTED, stop_reason="ctrl-c"))
         store.claim("study", this_process(), 60)
@@ -143,9 +160,9 @@ class StudyStoreContract:
 
     def test_renewing_prolongs_and_adds_up_wall_time(self, store, study):
         epoch = store.claim(study, ELSEWHERE, -1)
-        store.renew(study, epoch, 60, wall_seconds=1.5)
-        store.renew(study, epoch, 60, wall_seconds=2.0)
-        assert store.study(study).wall_seconds == 3.5
+        store.renew(study, epoch, 60, WORKED)
+        store.renew(study, epoch, 60, WorkTime(wall_seconds=2.0, device_seconds=0.5))
+        assert store.study(study).worked == WorkTime(wall_seconds=3.5, device_seconds=3.0)
         with pytest.raises(StudyBusyError):
             store.claim(study, this_process(), 60)
 
@@ -153,13 +170,13 @@ class StudyStoreContract:
         epoch = store.claim(study, ELSEWHERE, -1)
         store.claim(study, this_process(), 60)
         with pytest.raises(LeaseLostError, match="'study'"):
-            store.renew(study, epoch, 60, wall_seconds=1.0)
+            store.renew(study, epoch, 60, WORKED)
 
     def test_a_released_lease_cannot_be_renewed(self, store, study):
         epoch = store.claim(study, this_process(), 60)
         store.release(study, epoch, StudyState.FINISHED, "budget spent")
         with pytest.raises(LeaseLostError):
-            store.renew(study, epoch, 60, wall_seconds=1.0)
+            store.renew(study, epoch, 60, WORKED)
 
     def test_a_release_says_how_the_study_stands(self, store, study):
         epoch = store.claim(study, this_process(), 60)

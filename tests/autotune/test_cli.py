@@ -3,10 +3,14 @@
 import csv
 import io
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,8 +24,6 @@ QUICK = ["--local", "--workload", f"{SMALL}:Small", "--space", "small", "--trial
 
 
 def call(*arguments, store, **environment):
-    import os
-
     return subprocess.run(
         [*AUTOTUNE, *map(str, arguments)],
         env={**os.environ, "AUTOTUNE_STORE": f"sqlite:///{store}", **environment},
@@ -52,6 +54,7 @@ def test_trials_front_and_best_agree(store):
     front = document("front", "mine", store=store)
     best = document("best", "mine", store=store)
     assert len(trials) == 3 and all(trial["measured"] for trial in trials)
+    assert best.pop("recommendation").startswith("the cheapest of")
     assert [t for t in trials if t in front] and best in front
     assert best["throughput_samples_per_second"] > 0 and best["quality"]["name"] == "accuracy"
 
@@ -120,12 +123,31 @@ def test_a_probe_shows_memory_and_time_and_writes_nothing(tmp_path):
         store=path,
     )
     assert done.returncode == 0, done.stderr
-    assert "optimizer state" in done.stdout and "samples per second" in done.stdout
+    assert "fp32, no ckpt, batch 2x4, 32-bit: completed" in done.stdout
+    assert "tokens per second" in done.stdout and "units" not in done.stdout
     assert not path.exists()
 
 
+def test_the_memory_of_a_probe_adds_up_to_its_peak_as_its_note_says(tmp_path):
+    pins = ("--set", "micro_batch_size=4")
+    done = call("probe", "--local", *pins, store=tmp_path / "s.db")
+    rows = dict(re.findall(r"^(\w[\w ]*?)(?: \(.*\))? {2,}([\d.,]+)$", done.stdout, re.MULTILINE))
+    sizes = {name: float(size.replace(",", "")) for name, size in rows.items()}
+    forward = sizes["activations"] + sizes["gradients"]  # kept by the first of two micro-batches
+    expected = sizes["parameters and buffers"] + sizes["optimizer state"] + forward
+    expected += sizes["everything else at the peak"]
+    assert sizes["peak on the device"] == pytest.approx(expected, abs=0.3)
+    assert "activations and gradients, or both when accumulating" in done.stdout
+
+
+def test_a_probe_keeps_the_global_batch_or_says_which_micro_batches_do(tmp_path):
+    done = call("probe", "--local", "--set", "micro_batch_size=3", store=tmp_path / "s.db")
+    assert done.returncode == 2
+    assert "does not divide the global batch of 8; the nearest that do: 2 and 4" in done.stderr
+
+
 def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
-    pins = ("--set", "micro_batch_size=64", "--memory-budget", "8MiB")
+    pins = ("--set", "micro_batch_size=64", "--global-batch", "64", "--memory-budget", "8MiB")
     done = call("probe", "--local", *pins, store=tmp_path / "s.db")
     assert done.returncode == 5
     assert "out of memory" in done.stdout and "Traceback" not in done.stdout + done.stderr
@@ -138,6 +160,7 @@ def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
         ("NoBlocks", "--set checkpoint_interval=0"),
         ("NotAWorkload", "must derive from trials.workload.Workload"),
         ("LossIsNan", "the loss is nan"),
+        ("LossIsAFloat", "LossIsAFloat does not train: loss() must return one floating-point"),
     ],
 )
 def test_a_broken_workload_is_one_message(tmp_path, workload, words):
@@ -154,19 +177,24 @@ def test_a_broken_workload_is_one_message(tmp_path, workload, words):
         (["run", "--set", "micro_batch=3"], 2, "did you mean 'micro_batch_size'"),
         (["run", "--set", "micro_batch_size"], 2, "write KNOB=VALUE"),
         (["run", "--memory-budget", "much"], 2, "write it like 600MiB"),
+        (["run", "--memory-budget", "10"], 2, "give a unit, like 8GiB"),
         (["run", "--sampler", "magic"], 2, "no sampler 'magic'"),
         (["run", "--baseline", "gone.toml"], 2, "gone.toml"),
-        (["run", "--device", "cuda", "--local"], 4, "CUDA"),
+        (["run", "--workload", "byte-gpt:3m"], 2, "its sizes are 1m, 5m, 25m, 85m, 350m"),
+        (["probe", "--workload", "gone.py:Mine"], 2, "no workload file 'gone.py'"),
+        (["run", "--device", "cuda", "--local"], 4, "there is no visible GPU"),
         (["run", "--ray-address", "127.0.0.1:1"], 4, "nothing answers at"),
-        (["front", "gone"], 3, "no study 'gone'"),
-        (["resume", "gone", "--local"], 3, "no study 'gone'"),
-        (["delete", "gone", "--yes"], 3, "no study 'gone'"),
+        (["front", "gone"], 4, "no store at"),
+        (["resume", "gone", "--local"], 4, "no store at"),
+        (["delete", "gone", "--yes"], 4, "no store at"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_exit_code(tmp_path, arguments, code, words):
     done = call(*arguments, store=tmp_path / "s.db")
     assert done.returncode == code, done.stderr
-    assert words in done.stderr and done.stderr.count("\n") == 1 and done.stdout == ""
+    lines = done.stderr.splitlines()
+    told = [line for line in lines if not line.startswith("starting workers")]
+    assert len(told) == 1 and words in told[0] and done.stdout == ""
 
 
 def test_a_password_appears_in_no_output(tmp_path):
@@ -195,6 +223,26 @@ def test_migrate_makes_a_new_store(tmp_path):
     assert done.returncode == 0 and "none ->" in done.stderr
 
 
+def test_a_study_that_is_not_there_is_told_with_those_that_are(store):
+    for command in ("front", "delete"):
+        done = call(command, "gone", store=store)
+        assert done.returncode == 3 and "no study 'gone'" in done.stderr
+
+
+def test_the_version_is_that_of_the_package_and_needs_no_library():
+    code = (
+        "import sys; from autotune.cli import run_command; "
+        "assert run_command(['--version']) == 0; "
+        "assert not {'torch', 'ray', 'optuna', 'sqlalchemy', 'pydantic'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert done.stdout == f"autotune {project['version']}\n"
+
+
 def test_help_is_quick_and_loads_neither_torch_nor_ray():
     code = (
         "import sys; from autotune.cli import run_command; "
@@ -208,31 +256,56 @@ def test_help_is_quick_and_loads_neither_torch_nor_ray():
     assert "Begin a study" in done.stdout
 
 
-@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
-def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path, is_twice):
-    import os
-    import signal
+PRESSES = {
+    "once": (["SIGINT"], "trials under way are finished"),
+    "twice": (["SIGINT", "SIGINT"], "ended before its result; resume runs it again"),
+    "terminated": (["SIGTERM"], "ended before its result; resume runs it again"),
+}
 
+
+@pytest.mark.parametrize(("signals", "words"), PRESSES.values(), ids=PRESSES)
+def test_a_signal_stops_and_says_how_to_go_on(tmp_path, signals, words):
     path = tmp_path / "s.db"
+    with started("run", "--local", "--trials", "200", "--study", "long", store=path) as program:
+        read_to("trial ", program)
+        for name in signals:
+            program.send_signal(signal.Signals[name])
+            time.sleep(0.5)
+        rest = program.stderr.read()
+        assert program.wait(60) == 130
+    assert words in rest and "cancelled" not in rest
+    assert "go on with: autotune resume long" in rest
+    assert "completed" in {t["outcome"] for t in document("trials", "long", store=path)}
+
+
+def test_a_signal_before_the_first_trial_is_one_line(tmp_path):
+    with started("run", "--local", store=tmp_path / "s.db") as program:
+        read_to("starting workers", program)
+        time.sleep(0.3)
+        program.send_signal(signal.SIGINT)
+        assert program.stderr.read() == "stopped before a trial could run\n"
+        assert program.wait(60) == 130
+
+
+@contextmanager
+def started(*arguments, store):
     program = subprocess.Popen(
-        [*AUTOTUNE, "run", "--local", "--trials", "200", "--study", "long"],
-        env={**os.environ, "AUTOTUNE_STORE": f"sqlite:///{path}"},
+        [*AUTOTUNE, *arguments],
+        env={**os.environ, "AUTOTUNE_STORE": f"sqlite:///{store}"},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     )
-    lines = []
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.wait()
+        program.stderr.close()
+
+
+def read_to(start, program):
     for line in program.stderr:
-        lines.append(line)
-        if line.startswith("trial "):
-            program.send_signal(signal.SIGINT)
-            if is_twice:
-                time.sleep(0.5)
-                program.send_signal(signal.SIGINT)
-            break
-    rest = program.stderr.read()
-    program.stderr.close()
-    assert program.wait(60) == 130
-    assert "go on with: autotune resume long" in rest
-    states = {trial["outcome"] for trial in document("trials", "long", store=path)}
-    assert "completed" in states
+        if line.startswith(start):
+            return
+    raise AssertionError(f"no line starts with {start!r}")

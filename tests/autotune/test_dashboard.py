@@ -218,7 +218,7 @@ def test_a_single_trial_is_shown_like_all_of_them(view):
 
 def test_constraints_are_shown_in_the_order_of_their_names(address):
     infeasible = shown_study(address)["trials"][0]
-    assert infeasible["constraints"] == [0.5, 0.0, 0.0]  # memory, quality, valid
+    assert infeasible["constraints"] == [0.0, 0.5, 0.0, 0.0]  # host_memory, memory, quality, valid
 
 
 def test_a_trial_says_what_came_of_it(address):

@@ -145,6 +145,8 @@ def test_a_gpu_that_torch_cannot_use_fails(look):
     device = look("device", num_gpus=lambda: 1, run_trial=answer_on_cpu)
     assert device.status == Status.FAILED
     assert "no device 'cuda:0' here" in device.found
+    workload = look("workload", num_gpus=lambda: 1, run_trial=answer_on_cpu)
+    assert workload.status == Status.OK
 
 
 def test_a_gpu_that_is_not_asked_for_is_left_alone(look, settings):
@@ -153,14 +155,43 @@ def test_a_gpu_that_is_not_asked_for_is_left_alone(look, settings):
     assert device.found == "1 GPU(s), left alone: trials run on cpu"
 
 
-def test_a_workload_that_does_not_build_fails_with_the_reason(look, settings):
-    def build_nothing(spec):
-        return crash("no file 'mine.py'") if spec.workload == "mine.py:Mine" else answer(spec)
+@pytest.mark.parametrize(
+    ("outcome", "found"),
+    [
+        (Outcome.CRASHED, "mine.py:Mine: crashed, loss() must return a tensor"),
+        (
+            Outcome.INVALID,
+            "workload mine.py:Mine does not train: loss() must return a tensor",
+        ),
+    ],
+)
+def test_a_workload_that_does_not_train_fails_with_the_reason(look, settings, outcome, found):
+    failure = Failure(reason="loss() must return a tensor", phase="train")
+
+    def train_nothing(spec):
+        is_mine = spec.workload == "mine.py:Mine"
+        return Measurement(outcome=outcome, failure=failure) if is_mine else answer(spec)
 
     wanted = settings.model_copy(update={"workload": "mine.py:Mine"})
-    workload = look("workload", run_trial=build_nothing, wanted=wanted)
-    assert workload.status == Status.FAILED
-    assert workload.found == "mine.py:Mine: no file 'mine.py'"
+    workload = look("workload", run_trial=train_nothing, wanted=wanted)
+    assert (workload.status, workload.found) == (Status.FAILED, found)
+    assert workload.remedy
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "device", "expected"),
+    [(0, None, "cpu"), (2, None, "cuda:0"), (2, "cpu", "cpu")],
+)
+def test_a_workload_is_described_where_its_trials_run(look, settings, num_gpus, device, expected):
+    devices = []
+
+    def note(spec):
+        devices.extend([spec.device] if spec.task == Task.DESCRIBE else [])
+        return answer(spec)
+
+    wanted = settings.model_copy(update={"device": device})
+    look("workload", run_trial=note, num_gpus=lambda: num_gpus, wanted=wanted)
+    assert devices == [expected]
 
 
 def test_a_driver_that_answers_is_named(look):

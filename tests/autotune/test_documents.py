@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from autotune.documents import (
     EXPORT_FORMATS,
     export_config,
+    flattened,
     read_exported_config,
+    trial_columns,
     trial_document,
 )
 from autotune.errors import SettingsError
@@ -36,6 +38,9 @@ KEYS = [
     "study",
     "trial",
     "config",
+    "state",
+    "source",
+    "slot",
     "outcome",
     "measured",
     "reason",
@@ -101,6 +106,29 @@ def test_a_measured_trial_says_what_it_found():
         "steps": 3,
     }
     assert document["cost_usd_per_million_samples"] == 10.0
+
+
+def test_a_document_says_where_the_result_is_from_and_where_it_ran():
+    document = trial_document(make_scored(0, source=Source.CACHED, slot="slot-1"), STUDY)
+    assert (document["state"], document["source"], document["slot"]) == (
+        "told",
+        "cached",
+        "slot-1",
+    )
+
+
+@pytest.mark.parametrize(("is_driven", "state"), [(True, "running"), (False, "interrupted")])
+def test_a_leased_trial_runs_only_under_a_living_driver(is_driven, state):
+    document = trial_document(make_trial(0), STUDY, is_driven=is_driven)
+    assert (document["state"], document["outcome"]) == (state, None)
+
+
+def test_the_columns_are_those_of_every_trial_but_for_kinds_of_memory():
+    trials = [make_scored(0, measurement=make_measurement(memory=None)), make_told(1)]
+    columns = trial_columns(STUDY)
+    assert {"config.amp_dtype", "step_seconds.mean", "quality.name", "slot"} <= set(columns)
+    assert list(flattened(trial_document(trials[0], STUDY))) == columns
+    assert set(flattened(trial_document(trials[1], STUDY))) - set(columns) == {"memory.parameters"}
 
 
 def test_memory_is_in_bytes_by_kind():

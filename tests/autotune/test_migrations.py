@@ -111,6 +111,30 @@ def test_an_old_store_is_refused_until_it_is_migrated(url, add_version):
     SqlStore.open(url).close()
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+def test_a_truncated_store_is_refused(tmp_path, share):
+    path = tmp_path / "studies.db"
+    store = SqlStore.open(str(path))
+    store.create_study(make_study_record())
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(StoreUnreachableError, match=r"studies\.db.*restore a copy"):
+        migrate(str(path))
+
+
+def test_a_store_damaged_within_is_refused(tmp_path):
+    path = tmp_path / "studies.db"
+    SqlStore.open(str(path)).close()
+    whole = path.read_bytes()
+    third_page = 2 * 4096
+    more_cells_than_there_are = b"\x07"
+    count = third_page + 4
+    path.write_bytes(whole[:count] + more_cells_than_there_are + whole[count + 1 :])
+    with pytest.raises(StoreUnreachableError, match=r"studies\.db is damaged: .*restore a copy"):
+        migrate(str(path))
+
+
 def test_a_migration_that_fails_changes_nothing(url, engine, add_version):
     migrate(url)
     add_version("SELECT no_such_column FROM autotune_studies")

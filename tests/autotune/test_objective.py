@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.objective import (
+    LIKELY_CONSTRAINTS,
     Quality,
     direction_of,
     half_width_of,
@@ -55,7 +56,7 @@ QUALITIES = st.sampled_from([None, KNOWN, LOST])
 @given(FAILURES | st.just(make_measurement()), st.integers(1, 2**50), QUALITIES)
 def test_every_trial_is_told_the_same_sorted_constraints_all_finite(measurement, budget, quality):
     constraints = judged(measurement, budget_bytes=budget, quality=quality).constraints
-    assert list(constraints) == ["memory", "quality", "valid"]
+    assert list(constraints) == ["host_memory", "memory", "quality", "valid"]
     assert all(math.isfinite(value) for value in constraints.values())
 
 
@@ -72,13 +73,13 @@ def test_a_completed_trial_never_violates_memory(peak_bytes, budget_bytes):
 
 def test_a_completed_trial_tells_how_much_memory_it_left():
     measurement = make_measurement(memory=make_memory(peak_device_bytes=450 * MIB))
-    assert judged(measurement).constraints == {"memory": -0.25, "quality": 0.0, "valid": 0.0}
+    assert judged(measurement).constraints == {**LIKELY_CONSTRAINTS, "memory": -0.25}
 
 
 @pytest.mark.parametrize(("attempted", "violation"), [(900, 0.5), (1200, 1.0), (3000, 4.0)])
 def test_out_of_memory_violates_by_how_much_it_would_have_needed(attempted, violation):
     constraints = judged(out_of_memory(attempted * MIB)).constraints
-    assert constraints == {"memory": pytest.approx(violation), "quality": 0.0, "valid": 0.0}
+    assert constraints == {**LIKELY_CONSTRAINTS, "memory": pytest.approx(violation)}
 
 
 @pytest.mark.parametrize("attempted", [0, 300 * MIB, 600 * MIB, 600 * MIB + 1])
@@ -91,8 +92,9 @@ def test_out_of_memory_of_unknown_size_violates_in_full():
 
 
 @pytest.mark.parametrize("attempted", [None, 700 * MIB])
-def test_host_out_of_memory_violates_in_full(attempted):
-    assert judged(out_of_memory(attempted, Where.HOST)).constraints["memory"] == 1.0
+def test_host_out_of_memory_says_nothing_of_the_device(attempted):
+    constraints = judged(out_of_memory(attempted, Where.HOST)).constraints
+    assert constraints["host_memory"] == 1.0 and constraints["memory"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -164,8 +166,8 @@ def test_noise_of_quality_that_is_not_known_counts_as_none():
 
 def test_a_prediction_is_graded_and_told_under_the_same_names():
     verdict = predicted_verdict(900 * MIB, 600 * MIB)
-    assert list(verdict.constraints) == ["memory", "quality", "valid"]
-    assert verdict.constraints == {"memory": pytest.approx(0.5), "quality": 0.0, "valid": 0.0}
+    assert list(verdict.constraints) == ["host_memory", "memory", "quality", "valid"]
+    assert verdict.constraints == {**LIKELY_CONSTRAINTS, "memory": pytest.approx(0.5)}
     assert verdict.scores == Scores()
 
 

@@ -15,6 +15,7 @@ from tests.factories import (
     make_memory,
     make_oom,
     make_stored,
+    make_timing,
     make_told,
 )
 from trials.measurement import Failure, Measurement, Outcome, Where
@@ -42,6 +43,16 @@ def holds(stored, budget_bytes):
 def test_a_completed_trial_answers_under_every_budget_that_its_peak_keeps_to(budget, answers):
     stored = completed(peak_device_bytes=400 * MIB)
     assert holds(stored, budget * MIB) is answers
+
+
+@pytest.mark.parametrize(("share", "answers"), [(0.09, True), (0.11, False)])
+def test_a_time_that_is_known_badly_is_measured_again(share, answers):
+    steps = (0.1, 0.1, 0.1)
+    timing = make_timing(
+        step_seconds=steps, low_seconds=0.1 - share / 10, high_seconds=0.1 + share / 10
+    )
+    stored = make_stored(make_measurement(timing=timing), budget_bytes=BUDGET)
+    assert holds(stored, BUDGET) is answers
 
 
 @pytest.mark.parametrize(("budget", "answers"), [(499, False), (500, True)])

@@ -2,15 +2,16 @@ import time
 
 import pytest
 
-from autotune.records import Budget, Source, TrialState
+from autotune.records import Budget, Source, TrialState, WorkTime
 from autotune.spending import Spending
 from tests.factories import make_measurement, make_rates, make_told, make_trial
 
 HOUR = make_measurement(process_seconds=3600.0)
 
 
-def spending(**limits):
-    return Spending(budget=Budget(**limits), rates=make_rates(device_usd_per_hour=2.0))
+def spending(earlier=None, **limits):
+    rates = make_rates(device_usd_per_hour=2.0)
+    return Spending(budget=Budget(**limits), rates=rates, earlier=earlier or WorkTime())
 
 
 def test_nothing_spent_reaches_no_limit():
@@ -26,29 +27,35 @@ def test_without_limits_nothing_is_ever_reached():
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ({"trials": 2}, "budget of 2 trials spent"),
         ({"device_seconds": 7200.0}, "budget of 7200 s of device time spent"),
         ({"usd": 4.0}, "budget of $4 of device time spent"),
     ],
 )
 def test_each_limit_is_reached_when_it_is_spent(limit, words):
-    found = spending(**limit)
-    found.count_earlier([make_told(0, HOUR)])
+    found = spending(WorkTime(device_seconds=3600.0), **limit)
     assert found.reached() is None
-    found.count_earlier([make_told(1, HOUR)])
+    found.session_device_seconds = 3600.0
     assert found.reached() == words
 
 
+def test_trials_are_counted_over_all_sessions():
+    found = spending(trials=2)
+    found.count_earlier([make_told(0, HOUR)])
+    assert found.reached() is None
+    found.trials += 1
+    assert found.reached() == "budget of 2 trials spent"
+
+
 def test_wall_time_counts_over_all_sessions():
-    found = Spending(budget=Budget(seconds=90.0), rates=make_rates(), earlier_seconds=50.0)
+    found = spending(WorkTime(wall_seconds=50.0), seconds=90.0)
     assert found.reached() is None
     found.started = time.monotonic() - 41.0
     assert found.reached() == "budget of 90 s of wall time spent"
 
 
 def test_device_time_costs_its_rate():
-    found = spending()
-    found.count_earlier([make_told(0, HOUR), make_told(1, HOUR)])
+    found = spending(WorkTime(device_seconds=3600.0))
+    found.session_device_seconds = 3600.0
     assert found.usd == pytest.approx(4.0)
 
 
@@ -64,7 +71,7 @@ def test_device_time_costs_its_rate():
 def test_only_trials_that_ran_to_a_result_count(free):
     found = spending(trials=1)
     found.count_earlier([free])
-    assert (found.trials, found.device_seconds) == (0, 0.0)
+    assert found.trials == 0
 
 
 def test_a_trial_that_waits_for_its_quality_counts():

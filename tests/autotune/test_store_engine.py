@@ -4,6 +4,7 @@ import sqlite3
 import sys
 import tempfile
 import traceback
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from autotune.store import engine as engine_module
 from autotune.store import files
 from autotune.store.engine import normalise_url, open_engine, shown_url, tune_sqlite
 from autotune.store.faults import database_faults
+from autotune.store.migrate import migrate
+from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
 from tests.factories import make_study_record
 
@@ -147,8 +150,15 @@ def test_missing_folders_are_made(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnreachableError, match="Not a directory; choose another"):
-        SqlStore.open(f"{tmp_path}/file/below/studies.db")
+    for path in (f"{tmp_path}/file/studies.db", f"{tmp_path}/file/below/studies.db"):
+        with pytest.raises(StoreUnreachableError, match="/file is a file, not a folder; choose"):
+            SqlStore.open(path)
+
+
+def test_a_folder_in_place_of_the_file_is_told(tmp_path):
+    (tmp_path / "studies.db").mkdir()
+    with pytest.raises(StoreUnreachableError, match=r"studies\.db is a folder; give a file in it"):
+        SqlStore.open(f"{tmp_path}/studies.db")
 
 
 def test_a_folder_that_cannot_be_written_is_told(readonly_folder):
@@ -160,6 +170,17 @@ def test_a_file_that_is_no_database_is_told(tmp_path, url):
     (tmp_path / "studies.db").write_text("a shopping list\n" * 100)
     with pytest.raises(StoreUnreachableError, match="not a database; that file is something else"):
         SqlStore.open(url)
+
+
+def test_a_file_of_another_program_is_refused_and_not_changed(tmp_path, url):
+    path = tmp_path / "studies.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+    before = path.read_bytes()
+    for use in (SqlStore.open, StoreReader.open, migrate):
+        with pytest.raises(StoreUnreachableError, match=r"of another program \(it has 'notes'\)"):
+            use(url)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_disk_is_told(url):

@@ -1,8 +1,22 @@
+import re
 from dataclasses import replace
 
-from autotune.records import Source
-from autotune.summary import nothing_fits, tally
-from tests.factories import GIB, MIB, make_config, make_measurement, make_told
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.records import Source, TrialState
+from autotune.settings import parse_bytes
+from autotune.summary import nothing_fits, short_reason, shown_bytes, tally, trial_state
+from tests.factories import (
+    GIB,
+    MIB,
+    make_config,
+    make_measurement,
+    make_oom,
+    make_told,
+    make_trial,
+)
 from trials.measurement import Failure, Measurement, Outcome, Where
 
 
@@ -33,13 +47,96 @@ def test_the_nearest_config_is_named_with_what_it_misses_and_what_would_help():
     message = nothing_fits(trials, 4 * GIB)
     assert message.startswith("no trial completed within 4 GiB (2 out of memory); nearest")
     assert f"trial 1 ({nearest}), short of at least 1 GiB" in message
-    assert "give --memory-budget more than 5GiB" in message
+    assert "give --memory-budget 5.1GiB or more" in message
     assert "smaller micro-batches and more checkpointing" in message
 
 
-def test_a_trial_that_says_no_size_is_short_of_an_unknown_amount():
+def test_an_allocation_below_what_was_left_says_what_is_known():
     message = nothing_fits([out_of_memory(0, 600 * MIB + 1)], 600 * MIB)
-    assert "short of an unknown amount; give --memory-budget more than 0.5859GiB" in message
+    assert "whose last allocation failed though it was smaller than what the budget" in message
+    assert "by how much it misses is not known; give --memory-budget 670MiB or more" in message
+
+
+@pytest.mark.parametrize(
+    ("budget", "missing", "words"),
+    [
+        (10 * MIB, 12 * 1024, "short of at least 12 KiB; give --memory-budget 11MiB or more"),
+        (12 * MIB, 3 * MIB, "short of at least 3 MiB; give --memory-budget 16MiB or more"),
+        (600 * MIB, 512 * MIB, "short of at least 512 MiB; give --memory-budget 1.1GiB or more"),
+        (70 * GIB, 33 * GIB, "short of at least 33 GiB; give --memory-budget 110GiB or more"),
+    ],
+)
+def test_a_shortage_has_a_unit_of_its_size_and_the_hint_two_digits(budget, missing, words):
+    assert words in nothing_fits([out_of_memory(0, budget + missing)], budget)
+
+
+@given(st.integers(MIB, 2**45), st.integers(1, 2**45))
+def test_the_suggested_budget_is_one_and_is_larger(budget, missing):
+    message = nothing_fits([out_of_memory(0, budget + missing)], budget)
+    suggested = parse_bytes(re.search(r"--memory-budget (\S+) or more", message)[1])
+    assert budget + missing < suggested <= 1.2 * (budget + missing) + 2
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (12 * 1024, "12 KiB"),
+        (310 * MIB, "310 MiB"),
+        (1000 * MIB, "0.977 GiB"),
+        (80 * GIB, "80 GiB"),
+        (5000 * GIB, "4.88 TiB"),
+    ],
+)
+def test_bytes_are_shown_in_three_digits(size, text):
+    assert shown_bytes(size) == text
+
+
+PREDICTED = make_told(
+    3,
+    outcome=Outcome.OUT_OF_MEMORY,
+    source=Source.PREDICTED,
+    measurement=None,
+    reason="not run: trial 7 (fp32, batch 8x1) ran out of memory, and this is at least as large",
+)
+
+
+@pytest.mark.parametrize(
+    ("trial", "words"),
+    [
+        (make_told(0), ""),
+        (
+            make_told(0, state=TrialState.MEASURED),
+            "not scored: its quality is still to be measured",
+        ),
+        (make_told(0, make_oom()), "out of memory in warm-up, needs at least 900 MiB"),
+        (out_of_memory(0, None, Where.HOST), "out of host memory in warm-up"),
+        (out_of_memory(0, None), "out of memory in warm-up"),
+        (PREDICTED, "predicted: larger than trial 7 that ran out of memory"),
+        (
+            replace(PREDICTED, reason="too large"),
+            "predicted: larger than a smaller config that ran out of memory",
+        ),
+        (failed(0), "cannot train, fails in warm-up: ValueError: shapes differ"),
+        (failed(0, "the loss is nan", Outcome.DIVERGED), "diverged in warm-up: the loss is nan"),
+        (failed(0, "killed\nmore", Outcome.CRASHED), "process broke in warm-up: killed"),
+        (failed(0, "not done after 9 s", Outcome.TIMED_OUT), "not done after 9 s"),
+        (make_trial(0, state=TrialState.LOST, reason="slot 3 died"), "slot 3 died"),
+    ],
+)
+def test_every_outcome_has_a_short_reason_in_words(trial, words):
+    assert short_reason(trial) == words
+
+
+def test_a_long_reason_is_cut_between_words():
+    found = short_reason(failed(0, "many words " * 40))
+    assert len(found) <= 100 and found.endswith("words …")
+
+
+@pytest.mark.parametrize(("is_driven", "state"), [(True, "running"), (False, "interrupted")])
+def test_a_leased_trial_is_under_way_while_its_driver_lives(is_driven, state):
+    assert trial_state(make_trial(0), is_driven) == state
+    assert trial_state(make_told(0), is_driven) == "told"
 
 
 def test_a_predicted_trial_is_not_the_nearest():

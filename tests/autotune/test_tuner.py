@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune.errors import NothingFitsError, StudyBusyError, WorkersError
@@ -21,6 +23,7 @@ from autotune.workers import WorkersRequest, open_workers
 from search_spaces import DeviceFacts, TrainingConfig
 from tests.autotune import simulated
 from tests.autotune.tuning import make_record, tune
+from tests.autotune.workers_processes import descendants
 from tests.factories import make_trial
 from trials.errors import WorkloadError
 from trials.measurement import Outcome
@@ -173,13 +176,34 @@ def test_when_everything_is_out_of_memory_the_nearest_config_is_named(url, worke
     assert "bf16, ckpt 1, batch 32x1, 8-bit" in str(caught.value) or "batch 1x32" in str(
         caught.value
     )
-    assert "GiB" in str(caught.value) and "--memory-budget" in str(caught.value)
+    assert "MiB" in str(caught.value) and "--memory-budget" in str(caught.value)
 
 
 def test_when_every_trial_fails_for_one_reason_the_study_ends_with_it(url, workers):
-    with pytest.raises(WorkloadError, match=r"fails the same way: ValueError: shapes differ"):
+    with pytest.raises(WorkloadError, match=r"3 of 3 trials .* none completes: ValueError"):
         tune(url, make_record("study", "simulated:invalid"), workers=workers)
     assert len(stored_trials(url)) <= 4
+
+
+def test_a_fault_of_the_workload_ends_the_study_even_where_some_configs_run_out_of_memory(
+    url, workers
+):
+    record = make_record("study", "simulated:invalid-if-it-fits", memory_budget_bytes=150 * MIB)
+    with pytest.raises(WorkloadError, match=r"6 of \d+ trials .* none completes: ValueError"):
+        tune(url, record, workers=workers)
+    outcomes = Counter(trial.outcome for trial in stored_trials(url))
+    assert outcomes[Outcome.OUT_OF_MEMORY] > 0
+
+
+def test_device_time_and_budget_outlive_a_session(url, workers):
+    first = tune(url, make_record(trials=4), workers=workers).spending
+    second = tune(url, make_record(trials=6), workers=workers).spending
+    assert second.device_seconds > first.device_seconds > 0 and second.trials == 6
+    store = SqlStore.open(url)
+    record = store.study("study")
+    assert record.spec.budget.trials == 6
+    assert record.worked.device_seconds == pytest.approx(second.device_seconds)
+    store.close()
 
 
 def test_a_loss_of_nan_everywhere_ends_the_study_with_that_reason(url, workers):
@@ -232,9 +256,10 @@ def test_a_second_driver_is_refused_while_the_first_lives(url, workers, tmp_path
         driver.wait()
 
 
-def start_driver(url, workload, *, trials):
+def start_driver(url, workload, kind="local", *, trials):
+    arguments = [url, "study", workload, str(trials), kind]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.autotune.tuning", url, "study", workload, str(trials)],
+        [sys.executable, "-m", "tests.autotune.tuning", *arguments],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -250,19 +275,42 @@ def wait_for_trials(url, count, timeout_seconds=60):
     store.close()
 
 
+def kill_random(chance, driver):
+    """Kill a slot or a trial, and return which; None when there is none just now."""
+    slots = [p for p in descendants(driver.pid) if "SlotActor" in command_of(p)]
+    hosts = [p for slot in slots for p in slot.children() if "forkserver" in command_of(p)]
+    trials = [p for host in hosts for p in host.children()]
+    kind, victims = chance.choice([("slot", slots), ("trial", trials), ("trial", trials)])
+    for victim in victims[:1]:
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+            return kind
+    return None
+
+
+def command_of(process):
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_a_driver_killed_at_random_loses_no_measurement_and_repeats_no_lease(
-    url, workers, tmp_path, seed
+@pytest.mark.ray
+def test_driver_slots_and_trials_killed_at_random_lose_no_measurement_and_repeat_no_lease(
+    url, workers, tmp_path
 ):
-    chance = random.Random(seed)
+    chance = random.Random(0)
     workload = f"simulated:log={tmp_path}"
-    for count in (5, 20, 40):
-        driver = start_driver(url, workload, trials=60)
-        wait_for_trials(url, count)
-        time.sleep(chance.random() * 0.5)
+    killed = Counter()
+    for count in (8, 25, 45):
+        driver = start_driver(url, workload, "ray", trials=60)
+        for before in (count - 4, count - 2, count):
+            wait_for_trials(url, before)
+            time.sleep(chance.random() * 0.3)
+            killed[kill_random(chance, driver)] += 1
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
+    assert killed["slot"] > 0 and killed["trial"] > 0
     before = {t.number: t.measurement for t in stored_trials(url) if t.measurement is not None}
     tune(url, make_record("study", workload, trials=60), workers=workers)
     trials = {t.number: t for t in stored_trials(url)}

@@ -188,7 +188,7 @@ def test_a_running_cluster_is_joined_with_its_login_and_left_as_it_was():
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }
         refusal, reason, slots, folders = json.loads(run_driver("joined", "ray", address, **login))
-        assert "99 slots do not fit: there are 2 CPUs in the cluster" in refusal
+        assert "asked for 99 slots, but there are 2 CPUs in the cluster" in refusal
         assert reason.split() == ["cpu", "1"]
         assert slots == ["127.0.0.1/cpu-0", "127.0.0.1/cpu-1"]
         assert folders == []

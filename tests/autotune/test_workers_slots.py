@@ -46,9 +46,14 @@ def test_gpus_without_a_core_each_share_all():
 @pytest.mark.parametrize(
     ("kind", "count", "reason"),
     [
-        ("cpu", 8, "8 slots do not fit: there are 7 usable CPU cores"),
-        ("cpu", 0, "0 slots do not fit"),
-        ("cuda", 3, "3 slots do not fit: there are 2 visible GPUs"),
+        (
+            "cpu",
+            8,
+            "asked for 8 slots, but there are 7 usable CPU cores, and a CPU slot needs one; "
+            "--slots 7 at most",
+        ),
+        ("cpu", 0, "asked for 0 slots"),
+        ("cuda", 3, "asked for 3 slots, but there are 2 visible GPUs, and a CUDA slot needs one"),
         ("tpu", 1, "device 'tpu' is not known; choose cpu or cuda"),
     ],
 )
@@ -58,8 +63,15 @@ def test_what_a_machine_does_not_have_is_refused_with_what_it_has(kind, count, r
 
 
 def test_no_gpu_is_told_as_such():
-    with pytest.raises(WorkersError, match=r"there are 0 visible GPUs.*--device cpu"):
+    with pytest.raises(WorkersError, match=r"there is no visible GPU.*; use --device cpu"):
         plan_slots("cuda", None, Machine(cores=(0,), num_gpus=0))
+
+
+def test_one_core_is_told_as_one():
+    with pytest.raises(
+        WorkersError, match=r"there is 1 usable CPU core, and .* --slots 1 at most"
+    ):
+        plan_slots("cpu", 2, Machine(cores=(0,), num_gpus=0))
 
 
 def test_this_machine_has_the_cores_of_this_process_and_the_gpus_that_it_sees(monkeypatch):
@@ -91,9 +103,9 @@ def test_cuda_slots_of_a_cluster_are_all_its_gpus():
 @pytest.mark.parametrize(
     ("kind", "count", "reason"),
     [
-        ("cpu", 9, "9 slots do not fit: there are 8 CPUs in the cluster"),
-        ("cuda", 1, "1 slots do not fit: there are 0 GPUs in the cluster"),
-        ("cuda", None, "0 slots do not fit: there are 0 GPUs in the cluster"),
+        ("cpu", 9, "asked for 9 slots, but there are 8 CPUs in the cluster"),
+        ("cuda", 1, "there is no GPU in the cluster; use --device cpu"),
+        ("cuda", None, "there is no GPU in the cluster; use --device cpu"),
     ],
 )
 def test_what_a_cluster_does_not_have_is_refused_with_what_it_has(kind, count, reason):

@@ -63,8 +63,8 @@ def tune(url, record, *, stop=None, listen=None, is_local=True, workers=None) ->
         store.close()
 
 
-def main(url: str, name: str, workload: str, trials: str) -> None:
-    tune(url, make_record(name, workload, trials=int(trials)))
+def main(url: str, name: str, workload: str, trials: str, kind: str) -> None:
+    tune(url, make_record(name, workload, trials=int(trials)), is_local=kind == "local")
 
 
 if __name__ == "__main__":

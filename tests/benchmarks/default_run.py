@@ -46,7 +46,7 @@ def _from_store(store_url: str) -> dict[str, float]:
     store.close()
     measured = [t.measurement for t in trials if t.source == Source.RUN and t.measurement]
     in_trials = sum(m.process_seconds for m in [*measured, *(q.measurement for q in runs)])
-    outside = 1 - in_trials / (SLOTS * study.wall_seconds)
+    outside = 1 - in_trials / (SLOTS * study.worked.wall_seconds)
     return {
         "trials": len(measured),
         "share_outside_trials": outside,

@@ -2,9 +2,12 @@ import gc
 import sys
 import types
 import weakref
+from pathlib import Path
 
 import pytest
+import torch
 
+import trials
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Outcome, Where
 from trials.outcomes import DivergedError, Evidence, ExitEvidence, from_exception, from_exit
@@ -122,6 +125,39 @@ def test_any_other_error_is_invalid_with_type_message_and_place():
     assert outcome == Outcome.INVALID
     assert failure.reason.startswith("ValueError: shapes differ (")
     assert "test_outcomes.py:" in failure.reason
+
+
+def reason_of(error, workload_file=""):
+    return from_exception(error, evidence(workload_file=workload_file))[1].reason
+
+
+def raised_through(*files):
+    """An error whose frames lie in these files, the last one raising it."""
+    scope = {"inner": None}
+    for depth, file in enumerate(reversed(files)):
+        body = "raise ValueError('shapes differ')" if depth == 0 else "inner()"
+        exec(compile(f"def call():\n    {body}", file, "exec"), scope)
+        scope = {"inner": scope["call"]}
+    try:
+        scope["inner"]()
+    except ValueError as error:
+        return error
+
+
+TORCH = str(Path(torch.__file__).with_name("functional.py"))
+TRIALS = str(Path(trials.__file__).with_name("training.py"))
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ([TRIALS, "/home/mine.py", TRIALS, "/lib/vendor.py", TORCH], "/home/mine.py:2"),
+        ([TRIALS, "/home/mine.py", "/lib/vendor.py", "/home/mine.py"], "/home/mine.py:2"),
+        ([TRIALS, "/lib/vendor.py", TORCH, "<frozen importlib>"], "/lib/vendor.py:2"),
+    ],
+)
+def test_an_error_is_placed_where_the_workloads_author_looks(files, place):
+    assert reason_of(raised_through(*files), "/home/mine.py").endswith(f"({place})")
 
 
 def test_a_workload_that_says_memory_in_its_own_error_is_still_the_users():

@@ -186,6 +186,31 @@ def test_a_workload_with_nothing_to_train_is_refused(run):
     assert "no parameter that requires gradients" in run("Frozen", task=Task.DESCRIBE).reason
 
 
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("LossIsAFloat", "got a Python float; return the tensor itself"),
+        ("BreaksInTorch", "small.py:"),
+        ("BreaksInBackward", "modified by an inplace operation"),
+    ],
+)
+def test_a_workload_that_does_not_train_is_found_when_it_is_described(run, workload, words):
+    found = run(workload, task=Task.DESCRIBE)
+    assert (found.outcome, found.failure.phase) == (Outcome.INVALID, "train")
+    assert words in found.reason and found.failure.is_users_fault
+
+
+def test_a_large_model_is_described_without_a_step(run):
+    found = run("TooLargeToRehearse", task=Task.DESCRIBE)
+    assert found.facts.num_parameters > 50_000_000
+
+
+def test_an_evaluation_without_a_number_is_invalid(run):
+    found = run("EvaluatesToNothing", task=Task.QUALITY, quality_samples=8)
+    assert (found.outcome, found.failure.phase) == (Outcome.INVALID, "evaluate")
+    assert found.reason.startswith("evaluate() must return one number, got None")
+
+
 def test_the_environment_names_device_and_versions(run):
     environment = run(task=Task.ENVIRONMENT, num_threads=1).environment
     assert environment.device_kind == "cpu" and environment.num_threads == 1

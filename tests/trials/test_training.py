@@ -46,6 +46,64 @@ def test_the_loss_is_the_mean_over_all_tokens_of_the_window(micro, steps):
     assert reading.units == 110
 
 
+def step(**methods):
+    """Take a step of a sound workload with some of its methods replaced."""
+    workload = type("Changed", (Sequences,), methods)()
+    state = begin_training(workload, config(), CPU)
+    return train_step(state, workload.batches(1, 0))
+
+
+def returns(value):
+    return lambda *_: value
+
+
+SUMMED = "loss() must return one floating-point number as a tensor with a gradient"
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (2.5, "got a Python float; return the tensor itself, without .item()"),
+        (3, "got a Python int"),
+        (None, "got None"),
+        ({"loss": torch.ones(())}, "got a value of type dict; return the tensor of the loss"),
+        (torch.ones(8, 10, requires_grad=True), "got a tensor of shape (8, 10) and type float32"),
+        (torch.ones(1, requires_grad=True), "sum it, with reduction='sum' or .sum()"),
+        (torch.tensor(3), "got a tensor of shape () and type int64; compute it from"),
+        (torch.tensor(3.0), "got a tensor without one; compute it from what the model returns"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_loss_that_cannot_be_trained_by_says_what_it_is_and_what_to_do(loss, words):
+    with pytest.raises(WorkloadError) as caught:
+        step(loss=returns(loss))
+    assert str(caught.value).startswith(SUMMED) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "got 0 for every batch of an optimizer step"),
+        (-3, r"got -3 \(int\)"),
+        (2.0, r"got 2.0 \(float\)"),
+        (torch.tensor(5), r"got a tensor of shape \(\) and type int64"),
+        (True, "got True"),
+        (None, "got None"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_count_that_is_no_number_of_units_says_what_it_is(count, words):
+    with pytest.raises(WorkloadError, match=rf"count\(\) must return how many units .*{words}"):
+        step(count=returns(count))
+
+
+def test_a_batch_without_trained_units_beside_one_with_some_is_sound():
+    workload = Sequences()
+    workload.count = lambda batch: int(batch[0, 0]) - 10
+    state = begin_training(workload, config(accumulation_steps=2), CPU)
+    assert train_step(state, workload.batches(1, 0)).units == 90
+
+
 def gradients(workload, knobs):
     torch.manual_seed(0)
     state = begin_training(workload, knobs, CPU)

@@ -104,6 +104,36 @@ class NeedsMore(Small):
         return torch.zeros(micro_batch_size, 64 * LENGTH, dtype=torch.long)
 
 
+class LossIsAFloat(Small):
+    def loss(self, model, batch):
+        return super().loss(model, batch).item()
+
+
+class BreaksInTorch(Small):
+    def loss(self, model, batch):
+        return super().loss(model, batch.float())
+
+
+class BreaksInBackward(Small):
+    def loss(self, model, batch):
+        hidden = model.embedding(batch).exp()
+        loss = hidden.sum()
+        hidden += 1
+        return loss
+
+
+class TooLargeToRehearse(LossIsAFloat):
+    def build(self):
+        model = Model()
+        model.unused = nn.Parameter(torch.empty(50_000_000))
+        return model
+
+
+class EvaluatesToNothing(Small):
+    def evaluate(self, model, device):
+        return None
+
+
 class NotAWorkload:
     pass
 

@@ -79,6 +79,7 @@ def _create_studies() -> None:
         sa.Column("stop_reason", sa.Text, nullable=False),
         sa.Column("created_at", sa.DateTime, nullable=False),
         sa.Column("wall_seconds", sa.Double, nullable=False),
+        sa.Column("device_seconds", sa.Double, nullable=False),
         sa.Column("epoch", sa.Integer, nullable=False),
         sa.Column("owner_host", sa.Text),
         sa.Column("owner_pid", sa.Integer),
