@@ -2,7 +2,13 @@
 
 from collections.abc import Sequence
 
-from search_spaces import AmpDtype, OffloadTarget, TrainingConfig
+from search_spaces import (
+    ActivationOffload,
+    AmpDtype,
+    OffloadTarget,
+    Optimizer,
+    TrainingConfig,
+)
 
 
 def first_configs(
@@ -22,7 +28,10 @@ def _appetite(config: TrainingConfig) -> tuple[int, ...]:
     return (
         config.micro_batch_size,
         interval if interval else 2**31,
+        -list(ActivationOffload).index(config.activation_offload),
+        -config.zero_stage,
         config.optimizer_bits,
+        -list(Optimizer).index(config.optimizer),
         -list(OffloadTarget).index(config.offload_target),
         -list(AmpDtype).index(config.amp_dtype),
         config.accumulation_steps,

@@ -18,8 +18,10 @@ from autotune.settings import Settings
 from autotune.store.engine import normalise_url
 from autotune.store.sql import SqlStore
 from autotune.workers.probes import described_facts, probe_spec, probed_environment
+from search_spaces import TECHNIQUES, DeviceFacts
 from trials import nvml
 from trials.child import PRELOAD
+from trials.environment import Environment
 from trials.errors import TrialSetupError, WorkloadError
 from trials.host import TrialHost
 from trials.machine import host_free_bytes, host_memory_bytes, processor_name, usable_cores
@@ -108,7 +110,7 @@ PACKAGES = (
     ),
     Package(
         name="deepspeed",
-        remedy="pip install deepspeed; nothing needs it before the next release",
+        remedy="pip install deepspeed; only zero_stage and offload_target need it",
     ),
     Package(name="ray", module="ray", remedy="pip install 'ray>=2.60', or run with --local"),
     Package(
@@ -210,13 +212,15 @@ def run_checks(settings: Settings, machine: Machine) -> list[Check]:
         _memory(machine),
         _peak_memory(machine),
         _memory_limit(machine, is_needed=kind == "cpu"),
-        _torch(machine),
     ]
-    if checks[-1].status == Status.OK:
+    environment, torch_check = _torch(machine, settings.nvme_path)
+    checks.append(torch_check)
+    if environment is not None:
         checks.append(_device(machine, kind))
         is_on_gpu = kind == "cuda" and checks[-1].status == Status.OK
         device = "cuda:0" if is_on_gpu else "cpu"
         checks.append(_workload(machine, settings.workload, device))
+        checks += [_technique(name, environment.device_facts()) for name in TECHNIQUES]
     checks += [_nvml(machine), _compilers(machine)]
     return checks + [_package(machine, package) for package in PACKAGES]
 
@@ -320,14 +324,23 @@ def _new_store(path: Path, folder: Path) -> Check:
     return _failed("store", f"{path} cannot be made in {folder}", remedy)
 
 
-def _torch(machine: Machine) -> Check:
+def _torch(machine: Machine, nvme_path: Path | None) -> tuple[Environment | None, Check]:
+    probe = probe_spec(None if nvme_path is None else str(nvme_path.resolve()))
     try:
-        environment = probed_environment("cpu", machine.run_trial(probe_spec()))
+        environment = probed_environment("cpu", machine.run_trial(probe))
     except (WorkersError, TrialSetupError) as error:
         reason = machine.complaint_about(f"import {PRELOAD}") or str(error)
         remedy = "pip install --force-reinstall torch, unless another check says the same"
-        return _failed("torch", reason, remedy)
-    return _ok("torch", f"{environment.torch}, in a trial's own process")
+        return None, _failed("torch", reason, remedy)
+    return environment, _ok("torch", f"{environment.torch}, in a trial's own process")
+
+
+def _technique(name: str, device: DeviceFacts) -> Check:
+    why = device.why_missing(name)
+    if why is None:
+        return _ok(name, "can be tried")
+    found, _, remedy = why.partition(": ")
+    return _warning(name, found, remedy or "nothing else needs it")
 
 
 def _device(machine: Machine, kind: str) -> Check:
@@ -375,7 +388,7 @@ def _compilers(machine: Machine) -> Check:
     )
     if all(paths):
         return _ok("compilers", found)
-    remedy = "install gcc and g++; nothing needs them before the next release"
+    remedy = "install gcc and g++; only DeepSpeed's operators need them"
     return _warning("compilers", found, remedy)
 
 

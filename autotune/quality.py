@@ -83,6 +83,7 @@ class QualityDesk:
             trial_id=uuid.uuid4().hex,
             num_devices=self._record.spec.space.num_devices,
             seed=job.seed,
+            nvme_path=self._record.spec.nvme_path,
             deadline_seconds=job.deadline_seconds,
             quality_samples=self._record.facts.quality_samples,
         )

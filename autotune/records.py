@@ -89,6 +89,7 @@ class StudySpec:
         deadline_seconds: Of each trial.
         timing: When a trial has timed enough.
         quality_repeats: Seeds over which the noise of quality is measured.
+        nvme_path: Folder that trials may offload to.
         baseline: The user's configuration of today.
     """
 
@@ -104,6 +105,7 @@ class StudySpec:
     deadline_seconds: float = 120.0
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     quality_repeats: int = 3
+    nvme_path: str | None = None
     baseline: TrainingConfig | None = None
 
 

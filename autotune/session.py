@@ -1,5 +1,6 @@
 """From settings to a running study and back: what ``run``, ``resume`` and ``probe`` do."""
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ from trials.environment import Environment
 from trials.errors import WorkloadError
 from trials.measurement import Measurement, WorkloadFacts
 from trials.nvml import num_gpus
-from trials.references import require_reference
+from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
 
 DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
@@ -117,6 +118,7 @@ def resume_study(
             update={
                 "workload": record.spec.workload,
                 "device": record.environment.device_kind,
+                "nvme_path": record.spec.nvme_path,
             }
         )
         _require_workload(begun)
@@ -143,11 +145,12 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
             raise InvalidConfigError(reason)
         budget = _memory_budget(settings, environment)
         spec = TrialSpec(
-            workload=_absolute_reference(settings.workload),
+            workload=absolute_reference(settings.workload),
             config=config,
             trial_id=uuid.uuid4().hex,
             memory_budget_bytes=budget,
             seed=settings.seed,
+            nvme_path=_nvme_path(settings),
             deadline_seconds=settings.deadline,
         )
         measurement = _run_one(workers, spec)
@@ -199,12 +202,17 @@ def _opened_workers(settings: Settings) -> Iterator[Workers]:
         device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
         num_slots=settings.slots,
         ray_address=settings.ray_address,
+        nvme_path=_nvme_path(settings),
     )
     workers = open_workers(request, is_local=settings.local)
     try:
         yield workers
     finally:
         workers.close()
+
+
+def _nvme_path(settings: Settings) -> str | None:
+    return None if settings.nvme_path is None else str(Path(settings.nvme_path).resolve())
 
 
 def _where(settings: Settings) -> str:
@@ -221,7 +229,7 @@ def _new_record(
     baseline = None if settings.baseline is None else read_exported_config(settings.baseline)
     spec = StudySpec(
         name=name,
-        workload=_absolute_reference(settings.workload),
+        workload=absolute_reference(settings.workload),
         space=_space(settings, pins, facts, baseline),
         objectives=settings.objectives,
         memory_budget_bytes=_memory_budget(settings, environment),
@@ -231,6 +239,7 @@ def _new_record(
         seed=settings.seed,
         deadline_seconds=settings.deadline,
         quality_repeats=settings.quality_repeats,
+        nvme_path=_nvme_path(settings),
         baseline=baseline,
     )
     return StudyRecord(
@@ -330,7 +339,7 @@ def _with_budget(record: StudyRecord, settings: Settings) -> StudyRecord:
 
 def _describe(workers: Workers, workload: str, deadline_seconds: float) -> WorkloadFacts:
     spec = TrialSpec(
-        workload=_absolute_reference(workload),
+        workload=absolute_reference(workload),
         task=Task.DESCRIBE,
         trial_id=uuid.uuid4().hex,
         deadline_seconds=deadline_seconds,
@@ -347,16 +356,8 @@ def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:
             return finished.measurement
 
 
-def _absolute_reference(workload: str) -> str:
-    """Return a reference that means the same in a worker's working directory."""
-    place, separator, name = workload.rpartition(":")
-    if separator and place.endswith(".py"):
-        return f"{Path(place).resolve()}:{name}"
-    return workload
-
-
 def _free_name(store: StudyStore, workload: str) -> str:
-    stem = workload.rpartition("/")[2].replace(".py:", "-").replace(":", "-").replace(".", "-")
+    stem = re.sub(r"[^\w]+", "-", workload.rpartition("/")[2].replace(".py:", ":")).strip("-")
     taken = {summary.name for summary in store.studies()}
     number = 1
     while f"{stem}-{number}" in taken:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -46,7 +47,7 @@ def parse_bytes(text: object) -> int:
     found = _SIZE.fullmatch(str(text))
     if found is None or found[2].lower() not in {"", *_UNITS}:
         raise ValueError(f"{text!r} is no size; write it like 600MiB or 1.5GiB")
-    number, unit = float(found[1]), found[2].lower()
+    number, unit = Decimal(found[1]), found[2].lower()
     if not unit and number != 0:
         raise ValueError("give a unit, like 8GiB")
     size = number * _UNITS[unit] if unit else number
@@ -107,6 +108,7 @@ class Settings(BaseModel):
         slots: Trials at once.
         local: Run trials without Ray.
         ray_address: Of a running cluster.
+        nvme_path: Folder on a fast local disk that trials may offload optimizer state to.
         device: ``cpu`` or ``cuda``; CUDA where there is a GPU, when left out.
         baseline: File with today's config, as ``export`` writes it.
         seed: Of everything random.
@@ -137,6 +139,7 @@ class Settings(BaseModel):
     slots: Count | None = None
     local: bool = False
     ray_address: str | None = None
+    nvme_path: Path | None = None
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] | None = None
     baseline: Path | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

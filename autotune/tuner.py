@@ -198,6 +198,7 @@ class Tuner:
             memory_budget_bytes=self._spec.memory_budget_bytes,
             num_devices=self._spec.space.num_devices,
             seed=self._spec.seed,
+            nvme_path=self._spec.nvme_path,
             deadline_seconds=self._spec.deadline_seconds,
             timing=self._spec.timing,
         )

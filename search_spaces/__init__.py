@@ -3,10 +3,13 @@
 from search_spaces.batch import config_of_batch
 from search_spaces.config import (
     KNOBS,
+    ActivationOffload,
     AmpDtype,
     KnobValue,
     NumericsClass,
     OffloadTarget,
+    Optimizer,
+    Switch,
     TrainingConfig,
     did_you_mean,
     parse_knob,
@@ -14,13 +17,15 @@ from search_spaces.config import (
 )
 from search_spaces.errors import EmptySpaceError, InvalidConfigError
 from search_spaces.presets import PRESETS, load_space
-from search_spaces.rules import RULES, DeviceFacts, Rule, refusal
+from search_spaces.rules import RULES, TECHNIQUES, DeviceFacts, Rule, refusal
 from search_spaces.space import Exclusion, SearchSpace
 
 __all__ = [
     "KNOBS",
     "PRESETS",
     "RULES",
+    "TECHNIQUES",
+    "ActivationOffload",
     "AmpDtype",
     "DeviceFacts",
     "EmptySpaceError",
@@ -29,8 +34,10 @@ __all__ = [
     "KnobValue",
     "NumericsClass",
     "OffloadTarget",
+    "Optimizer",
     "Rule",
     "SearchSpace",
+    "Switch",
     "TrainingConfig",
     "config_of_batch",
     "did_you_mean",

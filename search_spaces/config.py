@@ -14,22 +14,49 @@ KnobValue = int | str
 
 
 class AmpDtype(StrEnum):
-    """Data type of the forward and backward pass under autocast; weights stay fp32."""
+    """Data type of the forward and backward pass under autocast; weights stay fp32.
+
+    ``tf32`` is fp32 with matrix products in TensorFloat-32, which NVIDIA GPUs have from 8.0 on.
+    """
 
     FP32 = "fp32"
+    TF32 = "tf32"
     BF16 = "bf16"
     FP16 = "fp16"
 
 
+class Optimizer(StrEnum):
+    """Update rule. AdamW keeps two values per parameter, Lion and SGD with momentum one."""
+
+    ADAMW = "adamw"
+    LION = "lion"
+    SGD = "sgd"
+
+
 class OffloadTarget(StrEnum):
-    """Where optimizer state lives between steps."""
+    """Where optimizer state lives between steps; at ZeRO stage 3 parameters live there too."""
 
     NONE = "none"
     CPU = "cpu"
     NVME = "nvme"
 
 
-OPTIMIZER_BITS = (32, 8)
+class ActivationOffload(StrEnum):
+    """Where activations wait for the backward pass."""
+
+    NONE = "none"
+    CPU = "cpu"
+
+
+class Switch(StrEnum):
+    """Whether something is used."""
+
+    OFF = "off"
+    ON = "on"
+
+
+OPTIMIZER_BITS = (32, 8, 4)
+MAX_ZERO_STAGE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -41,17 +68,21 @@ class NumericsClass:
 
     Attributes:
         amp_dtype: Data type under autocast.
+        optimizer: Update rule.
         optimizer_bits: Bits per value of optimizer state.
         effective_batch_size: Samples per optimizer step over all devices.
     """
 
     amp_dtype: AmpDtype
+    optimizer: Optimizer = Optimizer.ADAMW
     optimizer_bits: int
     effective_batch_size: int
 
     def __str__(self) -> str:
         """Name the class as a person would."""
-        return f"{self.amp_dtype}, {self.optimizer_bits}-bit, batch {self.effective_batch_size}"
+        optimizer = "" if self.optimizer == Optimizer.ADAMW else f"{self.optimizer} "
+        bits = f"{optimizer}{self.optimizer_bits}-bit"
+        return f"{self.amp_dtype}, {bits}, batch {self.effective_batch_size}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +96,28 @@ class TrainingConfig:
         checkpoint_interval: 0 keeps all activations; N recomputes every Nth block.
         micro_batch_size: Samples per forward pass on one device.
         accumulation_steps: Micro-batches per optimizer step.
-        optimizer_bits: Bits per value of optimizer state, 32 or 8.
+        optimizer: Update rule.
+        optimizer_bits: Bits per value of optimizer state, 32, 8 or 4.
+        zero_stage: What DeepSpeed shards over the devices of a job: 0 nothing, 1 optimizer
+            state, 2 gradients too, 3 parameters too.
         offload_target: Where optimizer state lives between steps.
+        activation_offload: Where activations wait for the backward pass.
+        checkpoint_deepest: 0 lets every block recompute that the interval chooses; k only those
+            among the last k.
+        compile: Whether ``torch.compile`` compiles the model.
     """
 
     amp_dtype: AmpDtype = AmpDtype.FP32
     checkpoint_interval: int = 0
     micro_batch_size: int = 1
     accumulation_steps: int = 1
+    optimizer: Optimizer = Optimizer.ADAMW
     optimizer_bits: int = 32
+    zero_stage: int = 0
     offload_target: OffloadTarget = OffloadTarget.NONE
+    activation_offload: ActivationOffload = ActivationOffload.NONE
+    checkpoint_deepest: int = 0
+    compile: Switch = Switch.OFF
 
     def __post_init__(self) -> None:
         """Reject values that are no value of their knob."""
@@ -107,21 +150,37 @@ class TrainingConfig:
         """Return the class of configs that train to the same quality as this one."""
         return NumericsClass(
             amp_dtype=self.amp_dtype,
+            optimizer=self.optimizer,
             optimizer_bits=self.optimizer_bits,
             effective_batch_size=self.effective_batch_size(num_devices),
         )
 
     @property
     def hash(self) -> str:
-        """A stable identity of the point: equal for equal knobs, across processes."""
-        return stable_hash(self.as_dict())
+        """A stable identity of the point: equal for equal knobs, across processes and versions.
+
+        Knobs at their default are left out, so that one that comes later changes no hash.
+        """
+        usual = TrainingConfig().as_dict()
+        return stable_hash({k: v for k, v in self.as_dict().items() if v != usual[k]})
 
     def __str__(self) -> str:
-        """Show the knobs on one line, shortest first."""
-        batch = f"{self.micro_batch_size}x{self.accumulation_steps}"
-        interval = f"ckpt {self.checkpoint_interval}" if self.checkpoint_interval else "no ckpt"
-        offload = "" if self.offload_target == "none" else f", offload {self.offload_target}"
-        return f"{self.amp_dtype}, {interval}, batch {batch}, {self.optimizer_bits}-bit{offload}"
+        """Show the knobs on one line; the rarer ones only where they are used."""
+        rarer = {
+            f"deepest {self.checkpoint_deepest}": self.checkpoint_deepest,
+            f"ZeRO-{self.zero_stage}": self.zero_stage,
+            f"offload {self.offload_target}": self.offload_target != OffloadTarget.NONE,
+            "activations on cpu": self.activation_offload != ActivationOffload.NONE,
+            "compiled": self.compile == Switch.ON,
+        }
+        optimizer = "" if self.optimizer == Optimizer.ADAMW else f"{self.optimizer} "
+        usual = [
+            str(self.amp_dtype),
+            f"ckpt {self.checkpoint_interval}" if self.checkpoint_interval else "no ckpt",
+            f"batch {self.micro_batch_size}x{self.accumulation_steps}",
+            f"{optimizer}{self.optimizer_bits}-bit",
+        ]
+        return ", ".join([*usual, *(text for text, is_used in rarer.items() if is_used)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +245,22 @@ def _optimizer_bits(value: object) -> int:
     return bits
 
 
+def _zero_stage(value: object) -> int:
+    stage = _whole_number(0)(value)
+    if stage > MAX_ZERO_STAGE:
+        raise InvalidConfigError(f"{stage} is above {MAX_ZERO_STAGE}")
+    return stage
+
+
+def _switch(value: object) -> Switch:
+    if isinstance(value, bool):
+        return Switch.ON if value else Switch.OFF
+    return Switch(str(value))
+
+
 KNOBS: dict[str, Knob] = {
     "amp_dtype": Knob(
-        parse=lambda v: AmpDtype(str(v)), allowed="fp32, bf16 or fp16", is_ordered=False
+        parse=lambda v: AmpDtype(str(v)), allowed="fp32, tf32, bf16 or fp16", is_ordered=False
     ),
     "checkpoint_interval": Knob(
         parse=_whole_number(0), allowed="0 (off) or a whole number N of blocks", is_ordered=True
@@ -199,10 +271,21 @@ KNOBS: dict[str, Knob] = {
     "accumulation_steps": Knob(
         parse=_whole_number(1), allowed="a whole number from 1", is_ordered=True
     ),
-    "optimizer_bits": Knob(parse=_optimizer_bits, allowed="32 or 8", is_ordered=False),
+    "optimizer": Knob(
+        parse=lambda v: Optimizer(str(v)), allowed="adamw, lion or sgd", is_ordered=False
+    ),
+    "optimizer_bits": Knob(parse=_optimizer_bits, allowed="32, 8 or 4", is_ordered=False),
+    "zero_stage": Knob(parse=_zero_stage, allowed="0, 1, 2 or 3", is_ordered=False),
     "offload_target": Knob(
         parse=lambda v: OffloadTarget(str(v)), allowed="none, cpu or nvme", is_ordered=False
     ),
+    "activation_offload": Knob(
+        parse=lambda v: ActivationOffload(str(v)), allowed="none or cpu", is_ordered=False
+    ),
+    "checkpoint_deepest": Knob(
+        parse=_whole_number(0), allowed="0 (all) or a whole number of blocks", is_ordered=True
+    ),
+    "compile": Knob(parse=_switch, allowed="on or off", is_ordered=False),
 }
 
 assert list(KNOBS) == [field.name for field in fields(TrainingConfig)]

@@ -40,14 +40,21 @@ def small_space(global_batch_size: int, num_devices: int = 1) -> SearchSpace:
 
 
 def full_space(global_batch_size: int, num_devices: int = 1) -> SearchSpace:
-    """Return every value of every knob; what cannot run here is excluded with its reason."""
+    """Return every technique; what cannot run here is excluded with its reason.
+
+    The optimizer stays AdamW: another update rule is another training, which is not for memory
+    to decide.
+    """
     return SearchSpace.of(
         {
-            "amp_dtype": ["fp32", "bf16", "fp16"],
-            "checkpoint_interval": [0, 1, 2, 3, 4, 6, 8],
+            "amp_dtype": ["fp32", "tf32", "bf16", "fp16"],
+            "checkpoint_interval": [0, 1, 2, 4, 8],
             "micro_batch_size": _powers_of_two(max(1, global_batch_size // num_devices)),
-            "optimizer_bits": [32, 8],
+            "optimizer_bits": [32, 8, 4],
+            "zero_stage": [0, 1, 2, 3],
             "offload_target": ["none", "cpu", "nvme"],
+            "activation_offload": ["none", "cpu"],
+            "compile": ["off", "on"],
         },
         name="full",
         global_batch_size=global_batch_size,

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.commands import app
+from search_spaces import OffloadTarget
+from trials.zero import missing_offload, missing_zero
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+WORKLOADS = ROOT / "tests" / "assets" / "workloads"
 QUICK = ["--local", "-q"]
 # Run elsewhere: installation by .ci/run, the test command by whoever reads this, a server by
 # test_dashboard, benchmarks by hand, PostgreSQL by test_store_postgres.
@@ -30,7 +33,7 @@ def block(kind, mark):
     return next(text for found, text in BLOCKS if found == kind and mark in text)
 
 
-def run(line, folder):
+def run(line, folder, cwd=None):
     words = shlex.split(line)
     if words[0] == "autotune":
         words = [sys.executable, "-m", "autotune.cli", *words[1:]]
@@ -39,7 +42,7 @@ def run(line, folder):
         words[0] = sys.executable
     return subprocess.run(
         words,
-        cwd=folder,
+        cwd=cwd or folder,
         env={
             **os.environ,
             "AUTOTUNE_STORE": f"sqlite:///{folder}/studies.db",
@@ -57,7 +60,8 @@ def folder(tmp_path_factory):
     """What the README has its reader write, and a first study."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "space.toml").write_text(block("toml", "# space.toml"))
-    (folder / "mine.py").write_text(block("python", "# mine.py"))
+    for name in ("mine.py", "train.py"):
+        (folder / name).write_text(block("python", f"# {name}"))
     spec = re.search(r"`(\{\"workload\".*?\}\})`", README)[1]
     on_cpu = {**json.loads(spec), "device": "cpu", "workload": "byte-gpt"}
     (folder / "spec.json").write_text(json.dumps(on_cpu))
@@ -69,6 +73,9 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", shell_lines())
 def test_every_command_of_the_readme_runs(folder, line):
+    missing = missing_offload(OffloadTarget.NVME) or missing_zero()
+    if "nvme" in line and missing is not None:  # compiling takes minutes
+        (pytest.fail if "CI" in os.environ else pytest.skip)(missing)
     done = run(line, folder)
     assert done.returncode == 0, done.stderr
 
@@ -90,6 +97,19 @@ def test_the_sql_example_answers(folder):
     connection = sqlite3.connect(folder / "studies.db")
     assert connection.execute(query).fetchall()
     connection.close()
+
+
+@pytest.mark.slow
+def test_a_study_of_a_program_goes_on_from_another_folder(folder, tmp_path):
+    line = next(line for line in shell_lines() if "command:" in line)
+    first = run(line.replace("program-1 --trials 4", "program-2 --trials 1"), folder)
+    assert first.returncode == 0, first.stderr
+    done = run("autotune resume program-2 --trials 2 --local -q", folder, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_program_of_the_readme_is_the_tested_one():
+    assert block("python", "# train.py") == (WORKLOADS / "train.py").read_text()
 
 
 def test_every_command_is_in_the_readme_and_has_help():

@@ -10,15 +10,20 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("byte_gpt", "checkpointing", "contract", "memory", "optimizers", "runner"),
-        *("training", "warm_up", "workload"),
+        *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
+        *("language", "memory", "optimizers", "runner", "techniques", "training", "transformer"),
+        *("vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {
     "torch": TRIALS_WITH_TORCH,
+    "transformers": {"trials/huggingface.py"},
+    "huggingface_hub": {"trials/huggingface.py"},
+    "sklearn": set(),
     "bitsandbytes": {"trials/optimizers.py"},
     "pynvml": {"trials/nvml.py"},
-    "deepspeed": set(),
+    "deepspeed": {"trials/zero.py"},
+    "torchao": {"trials/optimizers.py"},
     "optuna": {"autotune/optimizer/"},
     "optuna_dashboard": {"autotune/optimizer/dashboard.py"},
     "ray": {"autotune/workers/ray_slots.py", "autotune/workers/ray_bootstrap.py"},

@@ -1,4 +1,4 @@
-"""Activation checkpointing of every Nth block."""
+"""Activation checkpointing of every Nth block, or of the deepest ones alone."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from trials.errors import WorkloadError
 
 
-def checkpoint_blocks(blocks: Sequence[nn.Module], interval: int) -> int:
+def checkpoint_blocks(blocks: Sequence[nn.Module], interval: int = 1, deepest: int = 0) -> int:
     """Make every Nth block recompute its activations in the backward pass.
 
     Non-reentrant, so that frozen inputs keep their gradients, and with the random state
@@ -18,6 +18,7 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], interval: int) -> int:
     Args:
         blocks: In order of the forward pass.
         interval: N; 0 leaves every block as it is.
+        deepest: How many of the last blocks may recompute, all if there are fewer; 0 for all.
 
     Returns:
         How many blocks recompute.
@@ -32,7 +33,7 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], interval: int) -> int:
             f"checkpoint_interval={interval} needs blocks, and the workload names none; "
             "return them from blocks(), or use --set checkpoint_interval=0"
         )
-    chosen = blocks[::interval]
+    chosen = blocks[-deepest:][::interval]
     for block in chosen:
         block.forward = partial(
             checkpoint, block.forward, use_reentrant=False, preserve_rng_state=True

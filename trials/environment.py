@@ -1,6 +1,7 @@
 """On what a measurement was made. One made elsewhere is never silently reused."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from search_spaces import DeviceFacts, stable_hash
 from trials.codec import to_plain
@@ -22,6 +23,9 @@ class Environment:
         torch: Version.
         bitsandbytes: Version, or None where it is not installed.
         deepspeed: Version, or None where it is not installed.
+        torchao: Version, or None where it is not installed.
+        missing: Techniques that cannot be used, and why. No part of the fingerprint: what was
+            measured without them stands.
     """
 
     device_kind: str
@@ -35,11 +39,13 @@ class Environment:
     cuda: str | None = None
     bitsandbytes: str | None = None
     deepspeed: str | None = None
+    torchao: str | None = None
+    missing: tuple[tuple[str, str], ...] = ()
 
     @property
     def hash(self) -> str:
         """Equal for environments whose measurements may stand for each other."""
-        return stable_hash(to_plain(self))
+        return stable_hash(self._fingerprint())
 
     def device_facts(self) -> DeviceFacts:
         """Return what the rules of a space need."""
@@ -50,10 +56,13 @@ class Environment:
         return DeviceFacts(
             kind=self.device_kind,
             compute_capability=capability,
-            has_8bit_optimizer=self.bitsandbytes is not None,
+            missing=self.missing,
         )
 
     def differences(self, other: "Environment") -> list[str]:
         """Name the fields in which two environments differ, with both values."""
-        mine, theirs = to_plain(self), to_plain(other)
+        mine, theirs = self._fingerprint(), other._fingerprint()
         return [f"{k}: {mine[k]} / {theirs[k]}" for k in mine if mine[k] != theirs[k]]
+
+    def _fingerprint(self) -> dict[str, Any]:
+        return {name: value for name, value in to_plain(self).items() if name != "missing"}

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -171,6 +172,8 @@ class RunningTrial:
         end_strays(self.spec.trial_id)
         self._receiver.close()
         self._log_path.unlink(missing_ok=True)
+        if self.spec.nvme_folder is not None:
+            shutil.rmtree(self.spec.nvme_folder, ignore_errors=True)
         self._is_over = True
 
     def _kill(self) -> None:

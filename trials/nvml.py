@@ -1,5 +1,7 @@
 """NVIDIA's management library: who else uses a GPU. The only door to pynvml."""
 
+from collections.abc import Collection
+
 import pynvml
 
 from trials.errors import TrialSetupError
@@ -31,6 +33,19 @@ def used_bytes(index: int) -> int:
     with _Session():
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+def held_bytes(index: int, pids: Collection[int]) -> int | None:
+    """Return the memory that some processes hold on a GPU, or None where the driver hides it.
+
+    It does in most containers, whose process ids are not the driver's.
+    """
+    with _Session():
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        held = [user.usedGpuMemory for user in found if user.pid in pids]
+    known = [int(count) for count in held if count is not None]
+    return sum(known) if known else None
 
 
 def total_bytes(index: int) -> int:

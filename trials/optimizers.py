@@ -1,62 +1,139 @@
-"""Optimizers by the width of their state. The only door to bitsandbytes."""
+"""Optimizers by update rule and width of their state. The only door to bitsandbytes and torchao.
 
-from collections.abc import Iterable
+32 bits are torch's own, except Lion; 8 bits are bitsandbytes' block-wise kind, which keeps tensors
+under 4,096 elements in 32 bits; 4 bits are torchao's, which does the same, and bitsandbytes has
+none. torchao compiles its update on CUDA. On a CPU it runs uncompiled here: compiling takes tens
+of seconds and memory that would count as the trial's.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from search_spaces import Optimizer
 from trials.errors import TrialSetupError
+
+RELATIVE_LEARNING_RATE = {Optimizer.ADAMW: 1.0, Optimizer.LION: 0.2, Optimizer.SGD: 10.0}
+"""To AdamW's. Lion's authors advise 3 to 10 times less (Chen et al. 2023, section 5); SGD, whose
+step is not normalised, takes about ten times more."""
+
+SGD_MOMENTUM = 0.9
+
+_CLASSES = {
+    (Optimizer.ADAMW, 32): ("torch.optim", "AdamW"),
+    (Optimizer.SGD, 32): ("torch.optim", "SGD"),
+    (Optimizer.LION, 32): ("bitsandbytes.optim", "Lion"),
+    (Optimizer.ADAMW, 8): ("bitsandbytes.optim", "AdamW8bit"),
+    (Optimizer.SGD, 8): ("bitsandbytes.optim", "SGD8bit"),
+    (Optimizer.LION, 8): ("bitsandbytes.optim", "Lion8bit"),
+    (Optimizer.ADAMW, 4): ("torchao.optim", "AdamW4bit"),
+}
+_BROKEN = (ImportError, OSError, RuntimeError, AttributeError)
+"""What an import of a package raises whose libraries do not fit this machine."""
 
 
 def build_optimizer(
-    parameters: Iterable[nn.Parameter], *, bits: int, learning_rate: float
+    parameters: Iterable[nn.Parameter],
+    *,
+    kind: Optimizer,
+    bits: int,
+    learning_rate: float,
 ) -> torch.optim.Optimizer:
-    """Return AdamW over the trained parameters, with 32- or 8-bit state.
+    """Return an optimizer over the trained parameters.
 
-    8-bit is bitsandbytes' block-wise AdamW; it keeps tensors under 4,096 elements in 32 bits.
+    Args:
+        parameters: Frozen ones are left out.
+        kind: Update rule.
+        bits: Per value of state.
+        learning_rate: As for AdamW; see ``RELATIVE_LEARNING_RATE``.
 
     Raises:
-        TrialSetupError: 8-bit without bitsandbytes.
+        TrialSetupError: The package that has it cannot be imported.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    if bits == 32:
-        return torch.optim.AdamW(trained, lr=learning_rate)
-    try:
-        from bitsandbytes.optim.adamw import AdamW8bit
-    except ImportError as error:
-        raise TrialSetupError(
-            f"optimizer_bits=8 needs bitsandbytes, which cannot be imported: {error}"
-        ) from error
-    optimizer: torch.optim.Optimizer = AdamW8bit(  # type: ignore[no-untyped-call]
-        trained, lr=learning_rate
-    )
+    options: dict[str, Any] = {"lr": learning_rate * RELATIVE_LEARNING_RATE[kind]}
+    if kind == Optimizer.SGD:
+        options["momentum"] = SGD_MOMENTUM
+    optimizer: torch.optim.Optimizer = _optimizer_class(kind, bits)(trained, **options)
     return optimizer
 
 
-def has_8bit_optimizer() -> bool:
-    """Tell whether bitsandbytes can really be imported here; being installed is not enough."""
+def step_uncompiled(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Keep a CPU trial's optimizer from compiling its update; does nothing to most."""
+    if device.type != "cpu" or not type(optimizer).__module__.startswith("torchao"):
+        return
+    step = optimizer.step
+
+    def uncompiled(*args: Any, **kwargs: Any) -> Any:
+        with torch.compiler.set_stance("force_eager"):
+            return step(*args, **kwargs)
+
+    optimizer.step = uncompiled  # type: ignore[method-assign]
+
+
+def missing_8bit() -> str | None:
+    """Return why 8-bit optimizers cannot be used here; None if they can."""
     try:
-        import bitsandbytes.optim  # noqa: F401
-    except (ImportError, OSError, RuntimeError, AttributeError):
-        return False
-    return True
+        importlib.import_module("bitsandbytes.optim")
+    except _BROKEN as error:  # being installed is not enough
+        reason = " ".join(str(error).split())[:200]
+        return (
+            f"8-bit optimizers and lion need bitsandbytes, which cannot be imported here: {reason}"
+        )
+    return None
+
+
+def missing_4bit() -> str | None:
+    """Return why 4-bit optimizers cannot be used here; None if they can."""
+    if importlib.util.find_spec("torchao") is not None:  # importing it takes seconds
+        return None
+    return (
+        "optimizer_bits=4 needs torchao, which is not installed: pip install 'autotune[low-bit]'"
+    )
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Return the bytes that the optimizer's state tensors really take, each storage once."""
-    tensors = [
+    return tensor_bytes(
         value
         for state in optimizer.state.values()
         for value in state.values()
         if isinstance(value, Tensor)
-    ]
-    return tensor_bytes(tensors)
+    )
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the bytes behind tensors, shared storage counted once."""
     storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
         for tensor in tensors
+        for part in _plain_parts(tensor)
     }
     return sum(storages.values())
+
+
+def _plain_parts(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that hold the values of one; a quantized one has several."""
+    flatten: Callable[[], tuple[list[str], Any]] | None
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        return [tensor]
+    names, _ = flatten()
+    return [part for name in names for part in _plain_parts(getattr(tensor, name))]
+
+
+def _optimizer_class(kind: Optimizer, bits: int) -> Callable[..., Any]:
+    module, name = _CLASSES[kind, bits]
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except _BROKEN as error:
+        package = module.partition(".")[0]
+        raise TrialSetupError(
+            f"optimizer={kind} with optimizer_bits={bits} needs {package}, which cannot be "
+            f"imported: {error}"
+        ) from error
+    return found

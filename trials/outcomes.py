@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Failure, Measurement, MemoryUse, Outcome, Where
@@ -35,9 +35,26 @@ _MEMORY_IF_FULL = (
     "can't start new thread",
     "unhandled cuda error",
 )
+_MEMORY_IN_OUTPUT = (
+    *_SURELY_MEMORY,
+    "memoryerror",
+    "resourceexhaustederror",
+    "resource_exhausted",
+    "resource exhausted:",
+)
+"""As programs print it, TensorFlow's and JAX's among them."""
+_MEMORY_IN_OUTPUT_IF_FULL = (
+    *_MEMORY_IF_FULL,
+    "pthread_create() failed",
+    "thread creation failed",
+    "resource temporarily unavailable",
+)
+_SIGNAL_CODES = range(129, 193)
+"""Exit codes by which shells and containers say that a signal ended what they ran."""
 _FULL_SHARE = 0.1
 """A device with less than this share of its budget free counts as full."""
 _ATTEMPTED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[kmg]ib)", re.IGNORECASE)
+_DTYPE = re.compile(r"'dtype': torch\.(\w+)")
 _UNIT_BYTES = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -84,11 +101,13 @@ def from_exception(error: BaseException, evidence: Evidence) -> tuple[Outcome, F
 
     Returns:
         ``out_of_memory`` when memory is to blame, ``diverged`` for a loss that is not finite,
-        ``crashed`` for a fault of the machine, and ``invalid`` for everything else: this
-        combination cannot train.
+        ``crashed`` for a fault of the machine, and ``invalid`` for everything else, such as a
+        block that cannot be checkpointed: this combination cannot train.
     """
+    if type(error).__name__ == "CheckpointError":
+        return Outcome.INVALID, Failure(reason=_recomputed(str(error)), phase=evidence.phase)
     if _is_out_of_memory(error, evidence):
-        attempted = max(evidence.peak_bytes, 0) + _attempted_bytes(error)
+        attempted = max(evidence.peak_bytes, 0) + _attempted_bytes(str(error))
         foreign = evidence.foreign_bytes
         note = f" (other processes used {foreign / 2**30:.1f} GiB)" if foreign else ""
         return Outcome.OUT_OF_MEMORY, Failure(
@@ -123,6 +142,7 @@ class ExitEvidence:
         host_free_bytes: Host memory free just after.
         kernel_kills: Out-of-memory kills that the kernel counted meanwhile; None if unknown.
         log_tail: The last lines the process wrote.
+        process: What to call it.
     """
 
     exit_code: int
@@ -130,6 +150,7 @@ class ExitEvidence:
     host_free_bytes: int
     kernel_kills: int | None
     log_tail: str = ""
+    process: str = "trial process"
 
 
 def from_exit(evidence: ExitEvidence) -> tuple[Outcome, Failure]:
@@ -142,17 +163,44 @@ def from_exit(evidence: ExitEvidence) -> tuple[Outcome, Failure]:
     is_kill = evidence.exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL)
     free = f"{evidence.host_free_bytes / 2**30:.1f} GiB of host memory free"
     if not is_kill or evidence.kernel_kills == 0:
-        reason = f"trial process ended by {_exit_name(evidence.exit_code)}, with {free}"
+        reason = f"{evidence.process} ended by {_exit_name(evidence.exit_code)}, with {free}"
         failure = Failure(reason=reason, phase=evidence.phase, log_tail=evidence.log_tail)
         return Outcome.CRASHED, failure
     return Outcome.OUT_OF_MEMORY, Failure(
-        reason=f"host out of memory: trial process killed by the kernel, {free} afterwards; "
+        reason=f"host out of memory: {evidence.process} killed by the kernel, {free} afterwards; "
         "less on the host helps (another offload target), a smaller micro-batch does not",
         phase=evidence.phase,
         where=Where.HOST,
         is_suspect=evidence.kernel_kills is None,
         log_tail=evidence.log_tail,
     )
+
+
+def from_program(exited: ExitEvidence, evidence: Evidence) -> tuple[Outcome, Failure]:
+    """Classify a user's program that failed, by the text of its last lines, then by its signal.
+
+    An exit code that no signal stands for is ``invalid`` unless the text speaks of memory or of
+    a broken machine: as an exception of a workload is.
+    """
+    text = exited.log_tail.lower()
+    last_line = exited.log_tail.strip().rpartition("\n")[2].strip()
+    reason = f"{exited.process} ended by {_exit_name(exited.exit_code)}: {last_line}".rstrip(": ")
+    failure = Failure(
+        reason=reason,
+        phase=exited.phase,
+        is_users_fault=exited.phase in ("load", "build", "train"),
+        log_tail=exited.log_tail,
+    )
+    is_full = evidence.is_full and any(words in text for words in _MEMORY_IN_OUTPUT_IF_FULL)
+    if is_full or any(words in text for words in _MEMORY_IN_OUTPUT):
+        needed = max(evidence.peak_bytes + _attempted_bytes(text), evidence.budget_bytes + 1)
+        return Outcome.OUT_OF_MEMORY, replace(
+            failure, where=Where.DEVICE, attempted_bytes=needed, is_users_fault=False
+        )
+    if exited.exit_code < 0 or exited.exit_code in _SIGNAL_CODES:
+        return from_exit(exited)
+    is_broken = any(words in text for words in (*_MEMORY_IF_FULL, "cuda error"))
+    return Outcome.CRASHED if is_broken else Outcome.INVALID, failure
 
 
 def timed_out(phase: str, deadline_seconds: float, log_tail: str = "") -> Measurement:
@@ -200,9 +248,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def _attempted_bytes(error: BaseException) -> int:
-    found = _ATTEMPTED.search(str(error))
+def _attempted_bytes(text: str) -> int:
+    found = _ATTEMPTED.search(text)
     return int(float(found[1]) * _UNIT_BYTES[found[2].lower()]) if found else 0
+
+
+def _recomputed(message: str) -> str:
+    """Say what torch means by tensors of a block that were recomputed as others."""
+    dtypes = sorted(set(_DTYPE.findall(message)))
+    shown = f" of type {' and '.join(dtypes)}" if dtypes else ""
+    return (
+        f"CheckpointError: a checkpointed block recomputed other tensors{shown} than its forward "
+        "saved; let its forward depend on its inputs alone, without a cache, a counter or an "
+        f"autocast of its own, or use --set checkpoint_interval=0; {message.partition(chr(10))[0]}"
+    )
 
 
 def _text(error: BaseException) -> str:

@@ -21,7 +21,12 @@ def end_group(pid: int) -> None:
 
 def in_group(group: int) -> set[psutil.Process]:
     """Return the processes of a group, dying ones included."""
-    return living(pid for pid in psutil.pids() if _group_of(pid) == group)
+    return living(pids_in_group(group))
+
+
+def pids_in_group(group: int) -> list[int]:
+    """Return the ids of a group's processes, dying ones included."""
+    return [pid for pid in psutil.pids() if _group_of(pid) == group]
 
 
 def end_strays(trial_id: str) -> None:

@@ -6,11 +6,13 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 
+from trials.command import run_command
+from trials.command_line import is_command
 from trials.contract import checked_batches, checked_quality, checked_worst_batch
 from trials.devices import GpuGuard, guard_gpu
 from trials.environment import Environment
@@ -21,12 +23,11 @@ from trials.measurement import (
     MemoryUse,
     Outcome,
     QualityReading,
-    StepTiming,
     WorkloadFacts,
 )
 from trials.memory import MemoryMeter, meter_for
 from trials.nvml import driver_version
-from trials.optimizers import has_8bit_optimizer, state_bytes, tensor_bytes
+from trials.optimizers import tensor_bytes
 from trials.outcomes import (
     DivergedError,
     Evidence,
@@ -37,13 +38,14 @@ from trials.outcomes import (
 )
 from trials.references import source_file
 from trials.spec import Task, TrialSpec
+from trials.techniques import missing_techniques
 from trials.timing import (
     MAX_LEADING_SKIPS,
     StepReading,
-    half_width,
     is_enough,
     skips_too_much,
     timed_steps,
+    timing_of,
 )
 from trials.training import (
     REHEARSED_PARAMETERS,
@@ -88,7 +90,7 @@ class Trial:
     def start_meter(self) -> MemoryMeter:
         """Warm the process up and count memory from here on."""
         meter = meter_for(self.device)
-        warm_up_process(self.spec.config, self.device)
+        warm_up_process(self.spec.config, self.device, self.spec.nvme_folder)
         if self.guard is not None:
             self.guard.settle(meter.peak_reserved_bytes() or 0)
         meter.start(self.spec.memory_budget_bytes)
@@ -122,11 +124,20 @@ def run_trial(spec: TrialSpec, on_phase: Callable[[str], None] = lambda _: None)
     trial = Trial(spec, on_phase)
     try:
         trial.take_device()
+        if is_command(spec.workload):
+            return _command(trial)
         return TASKS[spec.task](trial)
     except Exception as error:
         if trial.meter is not None:
             trial.meter.lift()
         return trial.failure(error)
+
+
+def _command(trial: Trial) -> Measurement:
+    """Run a user's program, which may use the GPU whatever it is asked."""
+    if trial.guard is None:
+        trial.hold_gpu()
+    return run_command(trial.spec, trial.enter)
 
 
 def _measure(trial: Trial) -> Measurement:
@@ -148,9 +159,17 @@ def _measure(trial: Trial) -> Measurement:
             f"{sum(r.is_skipped for r in readings)} of {len(readings)} steps were skipped by the "
             "gradient scaler: the gradients overflow in fp16; try bf16"
         )
+    timing = timing_of(
+        warm_up,
+        readings,
+        samples_per_step=state.config.effective_batch_size(),
+        warm_up_seconds=warm_up_seconds,
+    )
+    taken = timing.optimizer_steps
+    assert state.optimizer_steps == taken, f"{state.optimizer_steps} steps, {taken} counted"
     return Measurement(
         outcome=Outcome.COMPLETED,
-        timing=_timing(state, warm_up, readings, warm_up_seconds),
+        timing=timing,
         memory=_memory_use(meter, by_kind),
     )
 
@@ -158,7 +177,8 @@ def _measure(trial: Trial) -> Measurement:
 def _begin(trial: Trial, workload: Workload) -> TrainingState:
     trial.enter("build")
     torch.manual_seed(trial.spec.seed)
-    return begin_training(workload, trial.spec.config, trial.device)
+    spec = trial.spec
+    return begin_training(workload, spec.config, trial.device, spec.nvme_folder)
 
 
 def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[StepReading]]:
@@ -209,7 +229,7 @@ def _quality(trial: Trial) -> Measurement:
     train_seconds = time.perf_counter() - started
     trial.enter("evaluate")
     state.model.eval()
-    with torch.no_grad(), state.autocast():
+    with torch.no_grad(), state.engine.forward():
         value = checked_quality(workload.evaluate(state.model, trial.device))
     if not math.isfinite(value):
         raise DivergedError(f"{workload.quality_name} is {value} after {steps} steps")
@@ -281,8 +301,10 @@ def _environment(trial: Trial) -> Measurement:
         cuda=torch.version.cuda,
         python=platform.python_version(),
         torch=torch.__version__,
-        bitsandbytes=_version("bitsandbytes") if has_8bit_optimizer() else None,
+        bitsandbytes=_version("bitsandbytes"),
         deepspeed=_version("deepspeed"),
+        torchao=_version("torchao"),
+        missing=missing_techniques(trial.device, trial.spec.nvme_path),
     )
     return Measurement(outcome=Outcome.COMPLETED, environment=environment)
 
@@ -303,32 +325,27 @@ def _require_within_budget(spec: TrialSpec, meter: MemoryMeter) -> None:
 
 
 class _KindObserver:
-    """Reads what is alive at the end of a step's forward and backward pass."""
+    """Reads what is alive before a forward pass, after it and after its backward pass."""
 
     def __init__(self, trial: Trial, state: TrainingState) -> None:
-        self._trial, self._state = trial, state
-        self._allocated = self._held_gradients = self._gradients = 0
+        assert trial.meter is not None
+        self._meter, self._engine = trial.meter, state.engine
+        self._allocated: dict[str, int] = {}
+        self._gradients: dict[str, int] = {}
 
     def __call__(self, moment: str) -> None:
-        gradients = [p.grad for p in self._state.model.parameters() if p.grad is not None]
-        if moment == "forward":
-            assert self._trial.meter is not None
-            self._allocated = self._trial.meter.allocated_bytes()
-            self._held_gradients = tensor_bytes(gradients)
-        else:
-            self._gradients = tensor_bytes(gradients)
+        parameters = self._engine.model.parameters()
+        self._gradients[moment] = tensor_bytes(p.grad for p in parameters if p.grad is not None)
+        self._allocated[moment] = self._meter.allocated_bytes()
 
     def by_kind(self) -> dict[str, int]:
-        model = self._state.model
-        weights = tensor_bytes([*model.parameters(), *model.buffers()])
-        state = state_bytes(self._state.optimizer)
-        at_rest = weights + state + self._held_gradients
+        kept = self._allocated["forward"] - self._allocated["start"]
         return {
-            "parameters": weights,
-            "gradients": self._gradients,
-            "optimizer_state": state,
-            "activations": max(0, self._allocated - at_rest),
-            "held_gradients": self._held_gradients,
+            "parameters": tensor_bytes(self._engine.parameter_tensors()),
+            "gradients": self._gradients["backward"],
+            "optimizer_state": self._engine.state_bytes(),
+            "activations": max(0, kept),
+            "held_gradients": self._gradients["forward"],
         }
 
 
@@ -364,30 +381,6 @@ def _memory_use(meter: MemoryMeter, by_kind: dict[str, int]) -> MemoryUse:
         peak_host_bytes=meter.peak_host_bytes(),
         by_kind=kinds,
         allocator_retries=meter.allocator_retries(),
-    )
-
-
-def _timing(
-    state: TrainingState,
-    warm_up: Sequence[StepReading],
-    readings: Sequence[StepReading],
-    warm_up_seconds: float,
-) -> StepTiming:
-    timed = timed_steps(readings)
-    seconds = [reading.seconds for reading in timed]
-    mean, half = sum(seconds) / len(seconds), half_width(seconds)
-    taken = len(timed) + len(timed_steps(warm_up))
-    assert state.optimizer_steps == taken, f"{state.optimizer_steps} steps, {taken} counted"
-    return StepTiming(
-        step_seconds=tuple(seconds),
-        low_seconds=max(0.0, mean - half),
-        high_seconds=mean + half,
-        samples_per_step=state.config.effective_batch_size(),
-        units_per_step=sum(reading.units for reading in timed) / len(timed),
-        warm_up_seconds=warm_up_seconds,
-        data_wait_seconds=sum(reading.data_wait_seconds for reading in timed) / len(timed),
-        optimizer_steps=state.optimizer_steps,
-        skipped_steps=sum(reading.is_skipped for reading in [*warm_up, *readings]),
     )
 
 

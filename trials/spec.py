@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Self
 
 from search_spaces import TrainingConfig, stable_hash
@@ -70,6 +71,7 @@ class TrialSpec:
         cores: CPU cores the process may use; empty for any.
         num_devices: Data-parallel devices of the real job, for the effective batch.
         seed: Of weights, dropout and data order.
+        nvme_path: Folder on a local disk that optimizer state may be offloaded to.
         deadline_seconds: The process is ended after this long.
         timing: When enough steps are timed.
         quality_samples: Samples trained before evaluation, under ``Task.QUALITY``.
@@ -85,6 +87,7 @@ class TrialSpec:
     cores: tuple[int, ...] = ()
     num_devices: int = 1
     seed: int = 0
+    nvme_path: str | None = None
     deadline_seconds: float = 120.0
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     quality_samples: int = 0
@@ -102,6 +105,11 @@ class TrialSpec:
     def is_cuda(self) -> bool:
         """Whether the trial runs on a GPU."""
         return self.device.startswith("cuda")
+
+    @property
+    def nvme_folder(self) -> Path | None:
+        """The trial's own folder on that disk, made when it is needed and removed at its end."""
+        return None if self.nvme_path is None else Path(self.nvme_path) / self.trial_id
 
     @property
     def protocol(self) -> str:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trials.measurement import StepTiming
 from trials.spec import TimingPolicy
 
 # Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom, from standard tables.
@@ -85,3 +86,27 @@ def is_enough(
         return False
     is_narrow = half_width(times) <= policy.relative_half_width * statistics.fmean(times)
     return is_narrow or elapsed_seconds >= policy.max_seconds
+
+
+def timing_of(
+    warm_up: Sequence[StepReading],
+    readings: Sequence[StepReading],
+    *,
+    samples_per_step: int,
+    warm_up_seconds: float,
+) -> StepTiming:
+    """Return what the steps of a trial say of its time; one of them at least was taken."""
+    timed = timed_steps(readings)
+    seconds = [reading.seconds for reading in timed]
+    mean, half = statistics.fmean(seconds), half_width(seconds)
+    return StepTiming(
+        step_seconds=tuple(seconds),
+        low_seconds=max(0.0, mean - half),
+        high_seconds=mean + half,
+        samples_per_step=samples_per_step,
+        units_per_step=statistics.fmean(reading.units for reading in timed),
+        warm_up_seconds=warm_up_seconds,
+        data_wait_seconds=statistics.fmean(reading.data_wait_seconds for reading in timed),
+        optimizer_steps=len(timed) + len(timed_steps(warm_up)),
+        skipped_steps=sum(reading.is_skipped for reading in [*warm_up, *readings]),
+    )

@@ -4,19 +4,18 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from search_spaces import AmpDtype, TrainingConfig
+from search_spaces import TrainingConfig
 from trials.checkpointing import checkpoint_blocks
 from trials.contract import checked_loss, counted_units
-from trials.optimizers import build_optimizer
+from trials.engines import Engine, PlainEngine, set_matmul_precision
 from trials.outcomes import DivergedError
 from trials.timing import StepReading
 from trials.workload import Batch, Workload, to_device
-
-AUTOCAST_DTYPES = {AmpDtype.BF16: torch.bfloat16, AmpDtype.FP16: torch.float16}
 
 REHEARSED_PARAMETERS = 50_000_000
 """Of a larger model no step is rehearsed before a study: it would take seconds, and memory that
@@ -25,61 +24,64 @@ only some config of the study may bring down to what there is."""
 
 @dataclass(slots=True)
 class TrainingState:
-    """A model in training under one config. Not frozen: training changes it.
+    """A model in training under one config.
 
     Attributes:
         workload: What is trained.
         config: How.
         device: Where.
-        model: The workload's model, checkpointed as the config says.
-        optimizer: As wide as the config says.
-        scaler: Scales the loss under fp16, and passes it through otherwise.
-        optimizer_steps: Steps that the optimizer really took.
+        engine: Takes the steps.
     """
 
     workload: Workload
     config: TrainingConfig
     device: torch.device
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    optimizer_steps: int = 0
+    engine: Engine
 
-    def autocast(self) -> torch.autocast:
-        """Return the context of the forward pass."""
-        dtype = AUTOCAST_DTYPES.get(self.config.amp_dtype)
-        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
+    @property
+    def model(self) -> nn.Module:
+        """The workload's model, as the engine runs it."""
+        return self.engine.model
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Steps that the optimizer really took."""
+        return self.engine.optimizer_steps
 
 
 def begin_training(
-    workload: Workload, config: TrainingConfig, device: torch.device
+    workload: Workload,
+    config: TrainingConfig,
+    device: torch.device,
+    nvme_folder: Path | None = None,
 ) -> TrainingState:
     """Build the model and everything that trains it.
 
+    Args:
+        workload: What is trained.
+        config: How.
+        device: Where.
+        nvme_folder: For the files of an offload to disk.
+
     Raises:
         WorkloadError: Checkpointing without blocks.
+        TrialSetupError: What the config needs is not there.
     """
+    set_matmul_precision(config)
     model = workload.build().to(device)
-    checkpoint_blocks(workload.blocks(model), config.checkpoint_interval)
+    checkpoint_blocks(
+        workload.blocks(model), config.checkpoint_interval, config.checkpoint_deepest
+    )
     model.train()
-    optimizer = build_optimizer(
-        model.parameters(), bits=config.optimizer_bits, learning_rate=workload.learning_rate
-    )
-    is_scaled = config.amp_dtype == AmpDtype.FP16
-    state = TrainingState(
-        workload=workload,
-        config=config,
-        device=device,
-        model=model,
-        optimizer=optimizer,
-        scaler=torch.amp.GradScaler(device.type, enabled=is_scaled),
-    )
+    rate = workload.learning_rate
+    if config.zero_stage == 0:
+        engine: Engine = PlainEngine(model, config, device, rate)
+    else:
+        # Only what shards pays for the import of DeepSpeed.
+        from trials.zero import ZeroEngine
 
-    def count_step(*_: object) -> None:
-        state.optimizer_steps += 1
-
-    optimizer.register_step_post_hook(count_step)
-    return state
+        engine = ZeroEngine(model, config, device, learning_rate=rate, nvme_folder=nvme_folder)
+    return TrainingState(workload=workload, config=config, device=device, engine=engine)
 
 
 def train_step(
@@ -95,8 +97,8 @@ def train_step(
     Args:
         state: Changed in place.
         batches: The window is taken from here.
-        observe: Called with ``forward`` and ``backward`` after the window's last of each, when
-            most is alive.
+        observe: Called with ``start`` before the window's last forward pass, and with ``forward``
+            and ``backward`` after it and its backward pass, when most is alive.
 
     Raises:
         DivergedError: The loss is not finite.
@@ -109,19 +111,20 @@ def train_step(
     units = counted_units(state.workload, window)
     total = torch.zeros((), device=state.device)
     for index, batch in enumerate(window):
-        with state.autocast():
-            summed = state.workload.loss(state.model, to_device(batch, state.device))
+        is_last = index == len(window) - 1
+        watch = observe if is_last and observe is not None else _ignore
+        moved = to_device(batch, state.device)
+        watch("start")
+        with state.engine.forward():
+            summed = state.workload.loss(state.model, moved)
         loss = checked_loss(summed) / units
-        del summed
+        del summed, moved
         total += loss.detach()
-        is_watched = observe is not None and index == len(window) - 1
-        if observe is not None and is_watched:
-            observe("forward")
-        state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        if observe is not None and is_watched:
-            observe("backward")
+        watch("forward")
+        state.engine.backward(loss, is_last=is_last)
+        watch("backward")
         del loss
-    is_skipped = _apply_gradients(state)
+    is_skipped = state.engine.step()
     mean_loss = float(total)
     synchronise(state.device)
     ended = time.perf_counter()
@@ -165,9 +168,5 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _apply_gradients(state: TrainingState) -> bool:
-    before = state.optimizer_steps
-    state.scaler.step(state.optimizer)
-    state.scaler.update()
-    state.optimizer.zero_grad(set_to_none=True)
-    return state.optimizer_steps == before
+def _ignore(moment: str) -> None:
+    pass

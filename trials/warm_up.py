@@ -1,6 +1,7 @@
 """Bring a fresh process to where a training process is, before its memory is counted."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,9 @@ class _TinyWorkload(Workload):
         return 0.0
 
 
-def warm_up_process(config: TrainingConfig, device: torch.device) -> None:
+def warm_up_process(
+    config: TrainingConfig, device: torch.device, nvme_folder: Path | None = None
+) -> None:
     """Take two optimizer steps of a tiny model under a config.
 
     What a process needs once, and not because of its model, is then there: compute threads,
@@ -44,6 +47,6 @@ def warm_up_process(config: TrainingConfig, device: torch.device) -> None:
     """
     tiny = config.with_knobs({"micro_batch_size": 2, "accumulation_steps": 1})
     workload = _TinyWorkload()
-    state = begin_training(workload, tiny, device)
+    state = begin_training(workload, tiny, device, nvme_folder)
     for _ in range(2):
         train_step(state, workload.batches(2, seed=0))

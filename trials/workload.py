@@ -28,9 +28,11 @@ import torch
 from torch import Tensor, nn
 
 from search_spaces import did_you_mean, stable_hash
+from trials.blocks import find_blocks
 from trials.errors import WorkloadError
 from trials.measurement import Direction
 from trials.references import (
+    HUGGINGFACE,
     is_file_reference,
     is_users,
     require_reference,
@@ -87,8 +89,11 @@ class Workload(ABC):
         """Return the metric on held-out data; called without gradients, in eval mode."""
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """Return the repeated blocks, in order, that checkpointing may recompute."""
-        return ()
+        """Return the repeated blocks, in order of the forward, that checkpointing may recompute.
+
+        Found by ``trials.blocks.find_blocks`` unless overridden; return ``()`` for none.
+        """
+        return find_blocks(model)
 
     def worst_batch(self, micro_batch_size: int) -> Batch:
         """Return the batch that takes the most memory: the longest samples there are."""
@@ -97,6 +102,13 @@ class Workload(ABC):
     def count(self, batch: Batch) -> int:
         """Return the trained units in a batch: what the loss was summed over."""
         return first_tensor(batch).shape[0]
+
+    def identity(self) -> object:
+        """Return what measurements depend on beside the reference and the class's source.
+
+        Plain JSON; such as the hash of a file that ``build`` reads.
+        """
+        return None
 
 
 def first_tensor(batch: Batch) -> Tensor:
@@ -148,11 +160,23 @@ def load_workload(reference: str) -> Workload:
 
 
 def fingerprint(reference: str, workload: Workload) -> str:
-    """Return a hash that changes with the workload's reference or the source of its class."""
+    """Return a hash of what a workload is, wherever its files lie.
+
+    It changes with the name, with the source of the class and of the workloads that it derives
+    from, and with ``identity()``.
+    """
     name = reference.rpartition(":")[2] if ".py:" in reference else reference
-    source = inspect.getsourcefile(type(workload))
-    text = Path(source).read_bytes() if source and Path(source).is_file() else b""
-    return stable_hash([name, hashlib.sha256(text).hexdigest()])
+    if reference.startswith(f"{HUGGINGFACE}:"):
+        name = HUGGINGFACE
+    parts: list[object] = [name, hashlib.sha256(_source(type(workload))).hexdigest()]
+    identity = workload.identity()
+    return stable_hash(parts if identity is None else [*parts, identity])
+
+
+def _source(kind: type[Workload]) -> bytes:
+    bases = [base for base in kind.__mro__ if issubclass(base, Workload) and base is not Workload]
+    files = dict.fromkeys(inspect.getsourcefile(base) for base in bases)
+    return b"".join(Path(file).read_bytes() for file in files if file and Path(file).is_file())
 
 
 def _users_workload(reference: str) -> Workload:

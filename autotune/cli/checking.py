@@ -1,5 +1,7 @@
 """The command that checks the machine."""
 
+import sys
+
 import typer
 
 from autotune.cli.options import Output
@@ -9,6 +11,21 @@ from autotune.errors import REPLIES
 from autotune.settings import Settings
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
+
+
+def build_and_tell() -> None:
+    """Compile DeepSpeed's operators; exit as for a broken machine if one fails."""
+    from trials.zero import build_operators  # imports torch
+
+    troubles = build_operators(lambda name: _say(f"building {name}, which takes minutes, once"))
+    for trouble in troubles:
+        _say(trouble)
+    if troubles:
+        raise typer.Exit(REPLIES[TrialSetupError].exit_code)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def show_checks(settings: Settings, output: Output) -> None:

@@ -62,6 +62,7 @@ def run(
     slots: opt.Slots = None,
     local: opt.Local = None,
     ray_address: opt.RayAddress = None,
+    nvme_path: opt.NvmePath = None,
     device: opt.Device = None,
     device_usd_per_hour: opt.DeviceRate = None,
     device_gib_usd_per_hour: opt.DeviceGibRate = None,
@@ -115,6 +116,7 @@ def probe(
     seed: opt.Seed = None,
     local: opt.Local = None,
     ray_address: opt.RayAddress = None,
+    nvme_path: opt.NvmePath = None,
     device: opt.Device = None,
     settings_file: opt.SettingsFile = None,
     output: opt.OutputForm = opt.Output.TABLE,
@@ -198,11 +200,17 @@ def dashboard(
 def doctor(
     store: opt.Store = None,
     workload: opt.Workload = None,
+    nvme_path: opt.NvmePath = None,
+    build: Annotated[
+        bool, typer.Option("--build", help="First compile DeepSpeed's operators, once.")
+    ] = False,
     output: opt.OutputForm = opt.Output.TABLE,
 ) -> None:
     """Check what this machine has for trials, and say what to do about what it lacks."""
-    from autotune.cli.checking import show_checks
+    from autotune.cli.checking import build_and_tell, show_checks
 
+    if build:
+        build_and_tell()
     show_checks(_settings(locals()), output)
 
 

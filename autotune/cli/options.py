@@ -84,6 +84,10 @@ Local = Annotated[
     typer.Option("--local", help="Run trials from this process, without Ray."),
 ]
 RayAddress = Annotated[str | None, typer.Option(help="HOST:PORT of a running cluster.")]
+NvmePath = Annotated[
+    Path | None,
+    typer.Option(help="Folder on a fast local disk, for offload_target=nvme."),
+]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 NumDevices = Annotated[
     int | None,

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces import AmpDtype, OffloadTarget, TrainingConfig
+from search_spaces import (
+    ActivationOffload,
+    AmpDtype,
+    OffloadTarget,
+    Optimizer,
+    Switch,
+    TrainingConfig,
+)
 
 FEWEST_POINTS = 6
 _RIDGE = 0.05
@@ -57,7 +64,12 @@ def _features(config: TrainingConfig) -> list[float]:
         size * is_checkpointed,
         math.log2(1 + config.checkpoint_interval),
         float(config.accumulation_steps > 1),
-        float(config.optimizer_bits == 8),
+        math.log2(config.optimizer_bits),
+        float(config.optimizer != Optimizer.ADAMW),
+        float(config.zero_stage),
+        float(config.activation_offload != ActivationOffload.NONE),
+        float(config.checkpoint_deepest > 0),
+        float(config.compile == Switch.ON),
         *(float(config.amp_dtype == dtype) for dtype in AmpDtype),
         *(float(config.offload_target == target) for target in OffloadTarget),
     ]

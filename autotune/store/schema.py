@@ -29,8 +29,13 @@ def _knobs() -> list[Column[object]]:
         Column("checkpoint_interval", Integer, nullable=False),
         Column("micro_batch_size", Integer, nullable=False),
         Column("accumulation_steps", Integer, nullable=False),
+        Column("optimizer", Text, nullable=False),
         Column("optimizer_bits", Integer, nullable=False),
+        Column("zero_stage", Integer, nullable=False),
         Column("offload_target", Text, nullable=False),
+        Column("activation_offload", Text, nullable=False),
+        Column("checkpoint_deepest", Integer, nullable=False),
+        Column("compile", Text, nullable=False),
     ]
 
 

@@ -17,12 +17,14 @@ class WorkersRequest:
         num_slots: Trials at once; None for one per GPU, or on CPU two where there are the cores.
         ray_address: Of a running cluster; None starts one on this machine alone.
         runner: What trial processes call, as ``module:function``.
+        nvme_path: Folder that trials may offload to.
     """
 
     device_kind: str = "cpu"
     num_slots: int | None = None
     ray_address: str | None = None
     runner: str = "trials.runner:run_trial"
+    nvme_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

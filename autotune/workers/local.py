@@ -17,13 +17,17 @@ from trials.spec import TrialSpec
 class LocalWorkers(Workers):
     """Slots that share one trial host in this process."""
 
-    def __init__(self, plans: Sequence[SlotPlan], runner: str) -> None:
+    def __init__(
+        self, plans: Sequence[SlotPlan], runner: str, nvme_path: str | None = None
+    ) -> None:
         """Open slots.
 
         Args:
             plans: What each gets.
             runner: What trial processes call, as ``module:function``.
+            nvme_path: Folder that trials may offload to.
         """
+        self._nvme_path = nvme_path
         self._plans = {plan.name: plan for plan in plans}
         self._running: dict[str, RunningTrial] = {}
         self._lost: list[Finished] = []
@@ -34,7 +38,7 @@ class LocalWorkers(Workers):
         probes: dict[str, RunningTrial] = {}
         try:
             for name, plan in self._plans.items():
-                probes[name] = self._host.start(plan.place(probe_spec()))
+                probes[name] = self._host.start(plan.place(probe_spec(self._nvme_path)))
             return common_environment(
                 {name: probed_environment(name, probe.result()) for name, probe in probes.items()}
             )

@@ -10,9 +10,11 @@ from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.spec import Task, TrialSpec
 
 
-def probe_spec() -> TrialSpec:
-    """Return a trial that says what it runs on."""
-    return TrialSpec(workload="", task=Task.ENVIRONMENT, trial_id=uuid.uuid4().hex)
+def probe_spec(nvme_path: str | None = None) -> TrialSpec:
+    """Return a trial that says what it runs on, and whether it may offload to a folder."""
+    return TrialSpec(
+        workload="", task=Task.ENVIRONMENT, trial_id=uuid.uuid4().hex, nvme_path=nvme_path
+    )
 
 
 def probed_environment(slot: str, measurement: Measurement) -> Environment:

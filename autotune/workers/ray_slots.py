@@ -136,8 +136,16 @@ class _Slot:
     Whatever is lost, while starting or running, goes back to starting.
     """
 
-    def __init__(self, plan: SlotPlan, cluster: Cluster, runner: str, patience: Patience) -> None:
+    def __init__(
+        self,
+        plan: SlotPlan,
+        cluster: Cluster,
+        runner: str,
+        patience: Patience,
+        nvme_path: str | None,
+    ) -> None:
         """Start a slot. See RayWorkers."""
+        self._nvme_path = nvme_path
         # Ray shows an actor no GPU but its own.
         self._plan = replace(plan, device="cuda:0") if plan.is_cuda else plan
         self._cluster = cluster
@@ -154,7 +162,7 @@ class _Slot:
         self.environment: Environment | None = None
         self._process: set[Any] = set()
         self._actor = self._new_actor()
-        probe = self._plan.place(probe_spec()).to_json()
+        probe = self._plan.place(probe_spec(self._nvme_path)).to_json()
         self._expect(self._actor.open.remote(probe), self._patience.start_seconds)
 
     @property
@@ -281,6 +289,7 @@ class RayWorkers(Workers):
         plans: Sequence[SlotPlan],
         runner: str,
         patience: Patience | None = None,
+        nvme_path: str | None = None,
     ) -> None:
         """Open slots, and take the cluster over: it ends with them.
 
@@ -289,6 +298,7 @@ class RayWorkers(Workers):
             plans: What each slot gets.
             runner: What trial processes call, as ``module:function``.
             patience: How long to wait for slots.
+            nvme_path: Folder that trials may offload to.
 
         Raises:
             WorkersError: A slot does not start. The cluster is left open.
@@ -299,7 +309,7 @@ class RayWorkers(Workers):
         self._environment: Environment | None = None
         self._is_open = True
         self._trouble = "the workers are closed"
-        self._slots = [_Slot(plan, cluster, runner, self._patience) for plan in plans]
+        self._slots = [_Slot(plan, cluster, runner, self._patience, nvme_path) for plan in plans]
         self._await_first_start()
 
     def environment(self) -> Environment:

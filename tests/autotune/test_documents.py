@@ -248,7 +248,7 @@ def test_a_file_that_a_person_wrote_may_hold_the_config_alone(tmp_path):
         ("other.toml", "seed = 1", "has no 'config' table of knobs"),
         ("text.json", '{"config": "fp32"}', "has no 'config' table of knobs"),
         ("knob.toml", "[config]\nmicro_bach_size = 1", "did you mean 'micro_batch_size'"),
-        ("value.json", '{"config": {"optimizer_bits": 4}}', "must be 32 or 8"),
+        ("value.json", '{"config": {"optimizer_bits": 2}}', "must be 32, 8 or 4"),
         ("null.json", '{"config": {"micro_batch_size": null}}', "must be a whole number"),
         ("binary.toml", "\xff", "cannot be read as JSON or TOML"),
     ],

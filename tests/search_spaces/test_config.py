@@ -10,10 +10,17 @@ CONFIGS = st.builds(
     checkpoint_interval=st.integers(0, 64),
     micro_batch_size=st.integers(1, 4096),
     accumulation_steps=st.integers(1, 4096),
-    optimizer_bits=st.sampled_from([32, 8]),
+    optimizer=st.sampled_from(["adamw", "lion", "sgd"]).map(lambda v: parse_knob("optimizer", v)),
+    optimizer_bits=st.sampled_from([32, 8, 4]),
+    zero_stage=st.integers(0, 3),
     offload_target=st.sampled_from(["none", "cpu", "nvme"]).map(
         lambda v: parse_knob("offload_target", v)
     ),
+    activation_offload=st.sampled_from(["none", "cpu"]).map(
+        lambda v: parse_knob("activation_offload", v)
+    ),
+    checkpoint_deepest=st.integers(0, 64),
+    compile=st.booleans().map(lambda v: parse_knob("compile", v)),
 )
 
 
@@ -35,7 +42,7 @@ def test_the_batch_identity_holds_for_every_config_and_world(config, num_devices
 
 
 def test_the_hash_is_the_same_in_every_process():
-    assert TrainingConfig().hash == "c026385c8b4b4a49"
+    assert TrainingConfig(micro_batch_size=4, optimizer_bits=8).hash == "21f6ee51a5065c64"
 
 
 def test_an_unknown_knob_is_named_with_the_nearest_known():
@@ -54,6 +61,11 @@ def test_an_unknown_knob_is_named_with_the_nearest_known():
         ("accumulation_steps", "many"),
         ("optimizer_bits", 16),
         ("offload_target", "disk"),
+        ("optimizer", "adam"),
+        ("zero_stage", 4),
+        ("activation_offload", "nvme"),
+        ("checkpoint_deepest", -1),
+        ("compile", "maybe"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(knob, value):
@@ -65,7 +77,7 @@ def test_a_bad_value_is_named_with_what_is_allowed(knob, value):
 
 def test_a_config_cannot_be_built_with_a_bad_value():
     with pytest.raises(InvalidConfigError):
-        TrainingConfig(optimizer_bits=4)
+        TrainingConfig(optimizer_bits=2)
 
 
 def test_checkpointing_offload_and_split_leave_the_numerics_class():
@@ -75,16 +87,26 @@ def test_checkpointing_offload_and_split_leave_the_numerics_class():
             "micro_batch_size": 2,
             "accumulation_steps": 4,
             "checkpoint_interval": 2,
+            "checkpoint_deepest": 3,
+            "zero_stage": 2,
             "offload_target": "cpu",
+            "activation_offload": "cpu",
+            "compile": "on",
         }
     )
     assert changed.numerics_class() == plain.numerics_class()
 
 
 @pytest.mark.parametrize(
-    "knobs", [{"amp_dtype": "bf16"}, {"optimizer_bits": 8}, {"accumulation_steps": 2}]
+    "knobs",
+    [
+        {"amp_dtype": "bf16"},
+        {"optimizer": "lion"},
+        {"optimizer_bits": 8},
+        {"accumulation_steps": 2},
+    ],
 )
-def test_dtype_bits_and_effective_batch_change_the_numerics_class(knobs):
+def test_dtype_optimizer_and_effective_batch_change_the_numerics_class(knobs):
     plain = TrainingConfig()
     assert plain.with_knobs(knobs).numerics_class() != plain.numerics_class()
 

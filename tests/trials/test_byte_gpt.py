@@ -34,8 +34,8 @@ def test_the_split_does_not_change_the_order_of_samples():
 
 def test_held_out_text_is_not_trained_on():
     workload = load_workload("byte-gpt")
-    held_out = bytes(workload.held_out_text[:2000].tolist())
-    assert held_out not in bytes(workload.training_text.tolist())
+    held_out = bytes(workload.corpus.held_out[:2000].tolist())
+    assert held_out not in bytes(workload.corpus.training.tolist())
 
 
 def test_an_untrained_model_knows_nothing_of_bytes():

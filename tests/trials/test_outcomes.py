@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.checkpoint import CheckpointError
 
 import trials
+from trials.checkpointing import checkpoint_blocks
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Outcome, Where
-from trials.outcomes import DivergedError, Evidence, ExitEvidence, from_exception, from_exit
+from trials.outcomes import (
+    DivergedError,
+    Evidence,
+    ExitEvidence,
+    from_exception,
+    from_exit,
+    from_program,
+)
 
 GIB = 2**30
 
@@ -213,3 +222,97 @@ def test_nothing_of_the_exception_outlives_its_classification():
 def test_a_missing_file_is_named():
     _, failure = from_exception(FileNotFoundError(2, "No such file", "data.bin"), evidence())
     assert "data.bin" in failure.reason
+
+
+class SwitchesAutocast(torch.nn.Module):
+    """Trains in the dtype of the autocast around it, and recomputes without one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.is_first = True
+
+    def forward(self, inputs):
+        is_first, self.is_first = self.is_first, False
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_first):
+            return self.layer(inputs).sin()
+
+
+def test_a_block_that_recomputes_in_another_dtype_is_invalid_on_a_full_device():
+    block = SwitchesAutocast()
+    checkpoint_blocks([block])
+    with pytest.raises(RuntimeError) as caught:
+        block(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    outcome, failure = from_exception(caught.value, evidence(free=0.1))
+    assert outcome == Outcome.INVALID
+    assert "other tensors of type bfloat16 and float32 than its forward saved" in failure.reason
+    assert "--set checkpoint_interval=0" in failure.reason and "\n" not in failure.reason
+
+
+def test_a_block_that_saves_fewer_tensors_again_is_invalid():
+    error = CheckpointError("A different number of tensors was saved. out of memory")
+    outcome, failure = from_exception(error, evidence())
+    assert outcome == Outcome.INVALID
+    assert "recomputed other tensors than its forward saved" in failure.reason
+
+
+def program(exit_code=1, log_tail="", kernel_kills=0, phase="timing"):
+    return ExitEvidence(
+        exit_code=exit_code,
+        phase=phase,
+        host_free_bytes=GIB,
+        kernel_kills=kernel_kills,
+        log_tail=log_tail,
+        process="program",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MemoryError",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 2.00 GiB for an array",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "tensorflow.python.framework.errors_impl.ResourceExhaustedError: {{function_node __wrapp",
+        "OOM when allocating tensor with shape[8192,8192] and type float",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: failed to allocate 8.00GiB",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    ],
+)
+@pytest.mark.parametrize("exit_code", [1, -6, 134])
+def test_a_program_that_prints_of_memory_at_its_end_ran_out_of_it(line, exit_code):
+    outcome, failure = from_program(program(exit_code, f"{line}\nhint"), evidence(free=60))
+    assert (outcome, failure.where) == (Outcome.OUT_OF_MEMORY, Where.DEVICE)
+    assert failure.attempted_bytes > 80 * GIB and failure.log_tail.endswith("hint")
+
+
+def test_a_program_out_of_threads_ran_out_of_memory_if_it_was_full():
+    tail = program(-6, "terminate called: pthread_create() failed (11 vs. 0)")
+    assert from_program(tail, evidence(free=0.2))[0] == Outcome.OUT_OF_MEMORY
+    assert from_program(tail, evidence(free=60))[0] == Outcome.CRASHED
+
+
+def test_a_program_that_fails_otherwise_is_invalid_with_its_last_line():
+    outcome, failure = from_program(program(2, "usage\ntrain.py: no such flag\n"), evidence())
+    assert outcome == Outcome.INVALID
+    assert failure.reason == "program ended by exit code 2: train.py: no such flag"
+    assert not failure.is_users_fault
+    assert from_program(program(phase="load"), evidence())[1].is_users_fault
+
+
+@pytest.mark.parametrize("exit_code", [-11, 139])
+def test_a_program_ended_by_a_signal_crashed_also_behind_a_shell(exit_code):
+    assert from_program(program(exit_code), evidence())[0] == Outcome.CRASHED
+
+
+@pytest.mark.parametrize("exit_code", [-9, 137])
+def test_a_program_that_the_kernel_killed_ran_out_of_host_memory(exit_code):
+    outcome, failure = from_program(program(exit_code, kernel_kills=1), evidence())
+    assert (outcome, failure.where) == (Outcome.OUT_OF_MEMORY, Where.HOST)
+    assert "program killed by the kernel" in failure.reason
+    assert from_program(program(exit_code), evidence())[0] == Outcome.CRASHED
+
+
+def test_a_broken_gpu_is_no_fault_of_the_program():
+    tail = program(1, "RuntimeError: CUDA error: unspecified launch failure")
+    assert from_program(tail, evidence(free=60))[0] == Outcome.CRASHED

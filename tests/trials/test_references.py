@@ -5,7 +5,13 @@ import pytest
 
 from tests.trials.conftest import SMALL
 from trials.errors import WorkloadError
-from trials.references import require_reference, source_file
+from trials.references import (
+    absolute_reference,
+    is_users,
+    parse_model,
+    require_reference,
+    source_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +29,16 @@ from trials.references import require_reference, source_file
         ("mine.py", "'mine.py' names no class; write mine.py:Name"),
         ("mine.py:", "'mine.py:' names no class; write mine.py:Name"),
         ("some.package", "'some.package' names no class; write some.package:Name"),
+        ("vision:huge", "vision has no size 'huge'; its sizes are tiny, small, base"),
+        ("huggingface", "huggingface names no model; write huggingface:PATH, the path of a"),
+        ("huggingface:?sequence=8", "huggingface names no model"),
+        ("huggingface:gone", "no such path 'gone': give huggingface:PATH"),
+        ("huggingface:meta/gone", "on this machine; nothing is downloaded"),
+        ("huggingface:folder", "the folder 'folder' has no config.json; give huggingface:PATH"),
+        ("huggingface:notes.txt?length=8", "knows no option 'length'; its only one is sequence"),
+        ("huggingface:notes.txt?sequence=", "sequence='': must be a whole number of tokens"),
+        ("huggingface:notes.txt?sequence=0", "sequence='0': must be a whole number of tokens"),
+        ("huggingface:notes.txt?sequence=1e3", "sequence='1e3': must be a whole number"),
     ],
 )
 def test_what_names_no_workload_is_refused_by_its_name_alone(
@@ -39,7 +55,11 @@ def test_what_names_no_workload_is_refused_by_its_name_alone(
 
 
 @pytest.mark.parametrize(
-    "reference", ["byte-gpt", "byte-gpt:25m", f"{SMALL}:Any", "any.module:Any"]
+    "reference",
+    [
+        *("byte-gpt", "byte-gpt:25m", "vision", "vision:base", f"{SMALL}:Any", "any.module:Any"),
+        *(f"huggingface:{SMALL}", f"huggingface:{SMALL}?sequence=16"),
+    ],
 )
 def test_what_may_name_a_workload_is_let_pass(reference):
     require_reference(reference)
@@ -54,3 +74,32 @@ def test_the_file_of_a_workload_is_known_once_it_is_imported():
     assert source_file(f"{SMALL}:Small") == str(SMALL)
     assert source_file("tests.trials.test_references:Any") == __file__
     assert source_file("not.imported:Any") == source_file("byte-gpt:1m") == ""
+
+
+def test_a_models_folder_is_that_of_a_config_by_its_usual_name(tmp_path):
+    for name in ("config.json", "gpt2.json"):
+        (tmp_path / name).write_text("{}")
+    by_folder, by_file = parse_model(str(tmp_path)), parse_model(f"{tmp_path}/config.json")
+    assert by_folder == by_file and by_folder.folder == tmp_path
+    assert parse_model(f"{tmp_path}/gpt2.json").folder is None
+    assert parse_model(f"{tmp_path}?sequence=16").sequence == 16
+
+
+@pytest.mark.parametrize(
+    ("reference", "absolute"),
+    [
+        ("mine.py:Mine", "{here}/mine.py:Mine"),
+        ("huggingface:llama?sequence=8", "huggingface:{here}/llama?sequence=8"),
+        ("huggingface:../llama/config.json", "huggingface:{above}/llama/config.json"),
+        ("byte-gpt:5m", "byte-gpt:5m"),
+        ("some.module:Name", "some.module:Name"),
+    ],
+)
+def test_an_absolute_reference_means_the_same_anywhere(tmp_path, monkeypatch, reference, absolute):
+    monkeypatch.chdir(tmp_path)
+    expected = absolute.format(here=tmp_path, above=tmp_path.parent)
+    assert absolute_reference(reference) == expected
+
+
+def test_a_path_of_a_model_is_no_class_of_the_users():
+    assert not is_users("huggingface:a/b.py:Name") and is_users("a/b.py:Name")

@@ -3,7 +3,14 @@ import math
 import pytest
 
 from trials.spec import TimingPolicy
-from trials.timing import StepReading, half_width, is_enough, skips_too_much, timed_steps
+from trials.timing import (
+    StepReading,
+    half_width,
+    is_enough,
+    skips_too_much,
+    timed_steps,
+    timing_of,
+)
 
 POLICY = TimingPolicy(min_steps=3, max_steps=100, max_seconds=10.0, relative_half_width=0.02)
 
@@ -62,3 +69,16 @@ def test_fifteen_of_twenty_skipped_is_no_throughput(skipped):
 
 def test_an_early_skip_in_a_short_run_is_normal():
     assert not skips_too_much(readings(0.1, 0.1, 1.0, 1.0, 1.0, skipped=(0, 1)))
+
+
+def test_a_timing_counts_the_steps_that_were_taken():
+    timing = timing_of(
+        readings(5.0, 5.0, skipped=[0]),
+        readings(1.0, 9.0, 3.0, skipped=[1]),
+        samples_per_step=8,
+        warm_up_seconds=10.0,
+    )
+    assert timing.step_seconds == (1.0, 3.0) and timing.mean_seconds == 2.0
+    assert (timing.low_seconds, timing.high_seconds) == (0.0, 2.0 + half_width([1.0, 3.0]))
+    assert (timing.optimizer_steps, timing.skipped_steps) == (3, 2)
+    assert (timing.samples_per_step, timing.units_per_step) == (8, 1)

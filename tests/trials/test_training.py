@@ -165,6 +165,6 @@ def test_a_loss_that_is_not_finite_ends_the_trial():
 def test_fp16_counts_a_skipped_step_and_the_optimizer_does_not_step():
     workload = load_workload(f"{SMALL}:Small")
     state = begin_training(workload, config(amp_dtype="fp16"), CPU)
-    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)
+    state.engine._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)
     reading = train_step(state, workload.batches(1, 0))
     assert reading.is_skipped and state.optimizer_steps == 0

@@ -55,6 +55,32 @@ def test_the_fingerprint_follows_the_source_and_not_the_place(tmp_path):
     assert prints[0] == prints[1] != prints[2]
 
 
+def test_the_fingerprint_follows_the_workload_that_one_derives_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    prints = []
+    for folder, text in (("a", ""), ("b", ""), ("c", "\n# changed\n")):
+        monkeypatch.delitem(sys.modules, "base", raising=False)
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "base.py").write_text(SMALL.read_text() + text)
+        path = tmp_path / folder / "mine.py"
+        path.write_text("import base\n\n\nclass Mine(base.Small):\n    pass\n")
+        prints.append(fingerprint(f"{path}:Mine", load_workload(f"{path}:Mine")))
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_the_fingerprint_follows_the_identity():
+    workload = load_workload(f"{SMALL}:Small")
+    plain = fingerprint("small", workload)
+    workload.identity = lambda: {"file": "abc"}
+    assert fingerprint("small", workload) != plain
+
+
+def test_blocks_are_found_for_a_workload_that_names_none():
+    workload = load_workload(f"{SMALL}:FindsBlocks")
+    model = workload.build()
+    assert list(workload.blocks(model)) == list(model.layers)
+
+
 def test_sizes_of_a_builtin_have_fingerprints_of_their_own():
     prints = {fingerprint(name, load_workload(name)) for name in ("byte-gpt:1m", "byte-gpt:5m")}
     assert len(prints) == 2

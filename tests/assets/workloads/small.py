@@ -66,6 +66,10 @@ class NoBlocks(Small):
         return ()
 
 
+class FindsBlocks(Small):
+    blocks = Workload.blocks
+
+
 class RaisesInBuild(Small):
     def build(self):
         raise ZeroDivisionError("no width given")

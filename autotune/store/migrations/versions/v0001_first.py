@@ -17,8 +17,13 @@ SELECT
     trials.checkpoint_interval,
     trials.micro_batch_size,
     trials.accumulation_steps,
+    trials.optimizer,
     trials.optimizer_bits,
+    trials.zero_stage,
     trials.offload_target,
+    trials.activation_offload,
+    trials.checkpoint_deepest,
+    trials.compile,
     trials.cost_usd_per_million_samples,
     trials.throughput_samples_per_second,
     studies.quality_name,
@@ -52,8 +57,13 @@ def _knobs() -> list[sa.Column[object]]:
         sa.Column("checkpoint_interval", sa.Integer, nullable=False),
         sa.Column("micro_batch_size", sa.Integer, nullable=False),
         sa.Column("accumulation_steps", sa.Integer, nullable=False),
+        sa.Column("optimizer", sa.Text, nullable=False),
         sa.Column("optimizer_bits", sa.Integer, nullable=False),
+        sa.Column("zero_stage", sa.Integer, nullable=False),
         sa.Column("offload_target", sa.Text, nullable=False),
+        sa.Column("activation_offload", sa.Text, nullable=False),
+        sa.Column("checkpoint_deepest", sa.Integer, nullable=False),
+        sa.Column("compile", sa.Text, nullable=False),
     ]
 
 

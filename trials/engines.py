@@ -1,0 +1,121 @@
+"""How a training step is taken: forward, backward, optimizer step. Plain PyTorch, or another."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
+
+from search_spaces import ActivationOffload, AmpDtype, Switch, TrainingConfig
+from trials.optimizers import build_optimizer, state_bytes, step_uncompiled
+
+AUTOCAST_DTYPES = {AmpDtype.BF16: torch.bfloat16, AmpDtype.FP16: torch.float16}
+
+
+class Engine(ABC):
+    """A model and its optimizer in training.
+
+    Attributes:
+        model: Called by the workload's loss.
+        optimizer_steps: Steps that the optimizer really took.
+    """
+
+    model: nn.Module
+    optimizer_steps: int = 0
+
+    def __init__(self, config: TrainingConfig, device: torch.device) -> None:
+        """Take steps under a config on a device."""
+        self._config = config
+        self._device = device
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Compute a forward pass as the config says: its data type, and where activations go."""
+        dtype = AUTOCAST_DTYPES.get(self._config.amp_dtype)
+        with ExitStack() as contexts:
+            if self._config.activation_offload == ActivationOffload.CPU:
+                contexts.enter_context(save_on_cpu(pin_memory=self._device.type == "cuda"))
+            contexts.enter_context(
+                torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not None)
+            )
+            yield
+
+    @abstractmethod
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """Add a micro-batch's gradients.
+
+        Args:
+            loss: Its share of the window's mean loss: a scalar.
+            is_last: Whether it is the accumulation window's last.
+        """
+
+    @abstractmethod
+    def step(self) -> bool:
+        """Apply the gradients; returns whether a gradient scaler skipped the step."""
+
+    @abstractmethod
+    def state_bytes(self) -> int:
+        """Return the bytes of optimizer state in this process's memory."""
+
+    def parameter_tensors(self) -> list[Tensor]:
+        """Return the tensors that hold this process's parameters and buffers."""
+        return [*self.model.parameters(), *self.model.buffers()]
+
+
+class PlainEngine(Engine):
+    """PyTorch alone: autocast, a gradient scaler under fp16, an optimizer."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainingConfig,
+        device: torch.device,
+        learning_rate: float,
+    ) -> None:
+        """Take over a model that is on its device already.
+
+        Raises:
+            TrialSetupError: The optimizer's package cannot be imported.
+        """
+        super().__init__(config, device)
+        self.model = model
+        if config.compile == Switch.ON:
+            model.compile()
+        self.optimizer = build_optimizer(
+            model.parameters(),
+            kind=config.optimizer,
+            bits=config.optimizer_bits,
+            learning_rate=learning_rate,
+        )
+        step_uncompiled(self.optimizer, device)
+        is_scaled = config.amp_dtype == AmpDtype.FP16
+        self._scaler = torch.amp.GradScaler(device.type, enabled=is_scaled)
+        self.optimizer.register_step_post_hook(self._count_step)
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """See Engine."""
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> bool:
+        """See Engine."""
+        before = self.optimizer_steps
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return self.optimizer_steps == before
+
+    def state_bytes(self) -> int:
+        """See Engine."""
+        return state_bytes(self.optimizer)
+
+    def _count_step(self, *_: object) -> None:
+        self.optimizer_steps += 1
+
+
+def set_matmul_precision(config: TrainingConfig) -> None:
+    """Make fp32 on CUDA what the config says: full, or TensorFloat-32. Once per process."""
+    is_tf32 = config.amp_dtype == AmpDtype.TF32
+    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = is_tf32

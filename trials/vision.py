@@ -1,0 +1,145 @@
+"""A vision transformer on scikit-learn's digits: 1797 real images of 8 x 8 pixels.
+
+Only the file of the images is read. Importing scikit-learn for it would take seconds, and each
+trial is a process of its own. Every fifth image is held out for evaluation.
+"""
+
+import csv
+import gzip
+import importlib.metadata
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trials.errors import WorkloadError
+from trials.measurement import Direction
+from trials.transformer import Block
+from trials.vision_sizes import SIZES, VitSize
+from trials.workload import Batch, Workload
+
+SIDE = 8
+NUM_CLASSES = 10
+MEAN, DEVIATION = 4.9, 6.0
+"""Of the pixels, which go from 0 to 16; unlike raw ones, normalised images are learned soon."""
+_FILE = "digits.csv.gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digits:
+    """Images (number, 8, 8), normalised, and what digit each shows (number,)."""
+
+    images: Tensor
+    labels: Tensor
+
+    def at(self, places: slice | list[int] | Tensor) -> "Digits":
+        """Return some of them."""
+        return Digits(images=self.images[places], labels=self.labels[places])
+
+
+class Vit(nn.Module):
+    """Vision transformer; the class is read from the mean of the patches.
+
+    Initialised as torch does: positions of unit size are learned from several times sooner than
+    the small ones that are usual.
+    """
+
+    def __init__(self, size: VitSize) -> None:
+        """Make embeddings, blocks and the classifier."""
+        super().__init__()
+        self.patch = size.patch
+        self.patch_embedding = nn.Linear(size.patch**2, size.width)
+        self.position_embedding = nn.Embedding((SIDE // size.patch) ** 2, size.width)
+        self.blocks = nn.ModuleList(
+            Block(size.width, size.num_heads, is_causal=False) for _ in range(size.num_blocks)
+        )
+        self.norm = nn.LayerNorm(size.width)
+        self.classifier = nn.Linear(size.width, NUM_CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (batch, 8, 8) to logits (batch, 10)."""
+        patches = functional.unfold(images[:, None], self.patch, stride=self.patch)
+        hidden = self.patch_embedding(patches.transpose(1, 2)) + self.position_embedding.weight
+        for block in self.blocks:
+            hidden = block(hidden)
+        logits: Tensor = self.classifier(self.norm(hidden).mean(1))
+        return logits
+
+
+class Vision(Workload):
+    """Which digit an image shows; quality is the share of held-out images told right."""
+
+    quality_name = "accuracy"
+    quality_direction = Direction.MAXIMIZE
+    quality_samples = 1024
+    learning_rate = 2e-3
+
+    def __init__(self, size_name: str = "") -> None:
+        """Read the images for a size, tiny unless named.
+
+        Raises:
+            WorkloadError: scikit-learn, which ships them, is not installed.
+        """
+        self.size = SIZES[size_name or "tiny"]
+        digits = _read_digits()
+        is_held_out = torch.arange(len(digits.labels)) % 5 == 4
+        self.training, self.held_out = digits.at(~is_held_out), digits.at(is_held_out)
+
+    def build(self) -> nn.Module:
+        """See Workload."""
+        return Vit(self.size)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """See Workload."""
+        assert isinstance(model, Vit)
+        return list(model.blocks)
+
+    def batches(self, micro_batch_size: int, seed: int) -> Iterator[Batch]:
+        """See Workload. Each epoch has every image once, in an order of its own."""
+        places = self._shuffled(seed)
+        while True:
+            chosen = self.training.at(list(islice(places, micro_batch_size)))
+            yield chosen.images, chosen.labels
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """See Workload."""
+        images, labels = batch
+        return functional.cross_entropy(model(images).float(), labels, reduction="sum")
+
+    def evaluate(self, model: nn.Module, device: torch.device) -> float:
+        """See Workload."""
+        answers = model(self.held_out.images.to(device)).argmax(-1).cpu()
+        return float((answers == self.held_out.labels).float().mean())
+
+    def _shuffled(self, seed: int) -> Iterator[int]:
+        order = random.Random(seed)
+        places = list(range(len(self.training.labels)))
+        while True:
+            order.shuffle(places)
+            yield from places
+
+
+def _read_digits() -> Digits:
+    with gzip.open(_digits_file(), "rt") as text:
+        rows = torch.tensor([[float(value) for value in row] for row in csv.reader(text)])
+    images = rows[:, :-1].reshape(-1, SIDE, SIDE)
+    return Digits(images=(images - MEAN) / DEVIATION, labels=rows[:, -1].long())
+
+
+def _digits_file() -> Path:
+    try:
+        files = importlib.metadata.files("scikit-learn") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == _FILE:
+            return Path(str(file.locate()))
+    raise WorkloadError(
+        "vision trains on the images that scikit-learn ships, and it is not installed here; "
+        "install it with: pip install 'autotune[vision]'"
+    )

@@ -1,0 +1,327 @@
+"""Training through DeepSpeed: ZeRO stages, and state offloaded to host memory or to disk.
+
+The only door to deepspeed. Its C++ operators are compiled once per machine (minutes): see
+``build_operators``. A trial never compiles them.
+"""
+
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.cpp_extension import _get_build_directory
+
+from search_spaces import AmpDtype, OffloadTarget, TrainingConfig
+from trials.engines import AUTOCAST_DTYPES, Engine
+from trials.errors import TrialSetupError
+from trials.optimizers import build_optimizer, state_bytes
+
+NVME_BUFFERS = 5
+"""Of the largest parameter's size; DeepSpeed's own default."""
+LARGEST_BUCKET = 500_000_000
+"""Elements; DeepSpeed's own default, which alone is 2 GB."""
+AIO = {"block_size": 2**20, "queue_depth": 8, "single_submit": False, "overlap_events": True}
+WEIGHT_DECAY = 0.01
+"""Of torch's AdamW, which DeepSpeed's must equal."""
+OPERATORS = {
+    "cpu_adam": "CPUAdamBuilder",
+    "pin_memory": "PinMemoryBuilder",
+    "async_io": "AsyncIOBuilder",
+    "deepspeed_shm_comm": "ShareMemCommBuilder",
+}
+"""Compiled operators and their builders in DeepSpeed, in the order in which they can be loaded.
+The last one is for CPUs alone."""
+_STAMP = "autotune-built"
+
+DeepSpeedConfig = dict[str, Any]
+
+
+class ZeroEngine(Engine):
+    """DeepSpeed's engine around a model: stages 1 to 3, state here, in host memory or on disk."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainingConfig,
+        device: torch.device,
+        *,
+        learning_rate: float,
+        nvme_folder: Path | None,
+    ) -> None:
+        """Take over a model that is on its device already.
+
+        Args:
+            model: Its parameters become DeepSpeed's.
+            config: With ``zero_stage`` 1 or more.
+            device: Where.
+            learning_rate: As for AdamW.
+            nvme_folder: For the files of an offload to disk; made if it is not there.
+
+        Raises:
+            TrialSetupError: DeepSpeed cannot be imported, or an operator is not built.
+        """
+        super().__init__(config, device)
+        missing = missing_offload(config.offload_target) or missing_zero()
+        if missing is not None:
+            raise TrialSetupError(missing)
+        if nvme_folder is not None:
+            nvme_folder.mkdir(parents=True, exist_ok=True)
+        _join_group_of_one(device)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        is_offloaded = config.offload_target != OffloadTarget.NONE
+        own = None
+        if not is_offloaded:
+            own = build_optimizer(
+                trained,
+                kind=config.optimizer,
+                bits=config.optimizer_bits,
+                learning_rate=learning_rate,
+            )
+        _load_operators()
+        sizes = [parameter.numel() for parameter in model.parameters()]
+        import deepspeed
+
+        self._engine, self._optimizer, _, _ = deepspeed.initialize(
+            model=model,
+            optimizer=own,
+            model_parameters=trained if own is None else None,
+            config=deepspeed_config(
+                config,
+                largest_parameter=max(sizes),
+                num_parameters=sum(sizes),
+                learning_rate=learning_rate,
+                nvme_folder=nvme_folder,
+            ),
+            dist_init_required=False,
+        )
+        self.model = self._engine
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """See Engine."""
+        self._engine.set_gradient_accumulation_boundary(is_last)
+        self._engine.backward(loss, scale_wrt_gas=False)
+        if not is_last:
+            self._engine.step()
+
+    def step(self) -> bool:
+        """See Engine."""
+        self._engine.step()
+        self.optimizer_steps = self._engine.global_steps - self._engine.skipped_steps
+        return bool(self._engine.was_step_applied() is False)
+
+    def state_bytes(self) -> int:
+        """See Engine. Includes the fp32 copies that DeepSpeed steps."""
+        return state_bytes(self._optimizer.optimizer)
+
+    def parameter_tensors(self) -> list[Tensor]:
+        """See Engine. At stage 3 each parameter's own shard stands for it."""
+        held = super().parameter_tensors()
+        return [getattr(tensor, "ds_tensor", tensor) for tensor in held]
+
+
+def deepspeed_config(
+    config: TrainingConfig,
+    *,
+    largest_parameter: int,
+    num_parameters: int,
+    learning_rate: float,
+    nvme_folder: Path | None = None,
+) -> DeepSpeedConfig:
+    """Return what DeepSpeed is told of a config: its JSON document.
+
+    Gradients are neither clipped (DeepSpeed clips at 1.0 unless told otherwise) nor reduced in a
+    lower precision, so that a step equals one of plain PyTorch.
+
+    Args:
+        config: With ``zero_stage`` 1 or more.
+        largest_parameter: Elements of the model's largest parameter: what a swap buffer holds.
+        num_parameters: Of the model: DeepSpeed makes its communication buckets as large as it is
+            told, whatever the model needs of them.
+        learning_rate: Of AdamW where DeepSpeed builds it, for state that is offloaded.
+        nvme_folder: Where an offload to disk puts its files.
+    """
+    bucket = min(num_parameters, LARGEST_BUCKET)
+    zero: DeepSpeedConfig = {
+        "stage": config.zero_stage,
+        "reduce_bucket_size": bucket,
+        "allgather_bucket_size": bucket,
+    }
+    document: DeepSpeedConfig = {
+        "train_micro_batch_size_per_gpu": config.micro_batch_size,
+        "gradient_accumulation_steps": config.accumulation_steps,
+        "gradient_clipping": 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": zero,
+    }
+    if config.amp_dtype == AmpDtype.BF16:
+        dtype = str(AUTOCAST_DTYPES[config.amp_dtype]).removeprefix("torch.")
+        document["torch_autocast"] = {
+            "enabled": True,
+            "dtype": dtype,
+            "lower_precision_safe_modules": [],
+        }
+    if config.offload_target == OffloadTarget.NONE:
+        return document
+    rates = {"lr": learning_rate, "weight_decay": WEIGHT_DECAY}
+    document["optimizer"] = {"type": "AdamW", "params": rates}
+    place: DeepSpeedConfig = {"device": str(config.offload_target), "pin_memory": False}
+    if config.offload_target == OffloadTarget.NVME:
+        place |= {"nvme_path": str(nvme_folder), "buffer_count": NVME_BUFFERS}
+        document["aio"] = AIO
+    zero["offload_optimizer"] = place
+    if config.zero_stage == 3:
+        has_buffers = config.offload_target == OffloadTarget.NVME
+        zero["offload_param"] = place | ({"buffer_size": largest_parameter} if has_buffers else {})
+    return document
+
+
+def missing_zero() -> str | None:
+    """Return why DeepSpeed cannot train here; None if it can. Imports nothing."""
+    if not _is_installed():
+        return "zero_stage needs deepspeed, which is not installed here"
+    if torch.cuda.is_available():
+        return None
+    return _why_not_built(["deepspeed_shm_comm"], "zero_stage on a CPU")
+
+
+def missing_offload(target: OffloadTarget) -> str | None:
+    """Return why state cannot be offloaded to a target from here; None if it can."""
+    if target == OffloadTarget.NONE:
+        return None
+    if not _is_installed():
+        return f"offload_target={target} needs deepspeed, which is not installed here"
+    disk = ["pin_memory", "async_io"] if target == OffloadTarget.NVME else []
+    operators = ["cpu_adam", *disk]
+    return _why_not_built(operators, f"offload_target={target}")
+
+
+def missing_nvme_folder(folder: Path | None, needed_bytes: int = 0) -> str | None:
+    """Return what is wrong with a folder to swap to; None if nothing is."""
+    if folder is None:
+        return "offload_target=nvme needs a folder on a fast local disk: --nvme-path FOLDER"
+    if not folder.exists():
+        return f"--nvme-path {folder} does not exist; make it, or give another"
+    if not folder.is_dir():
+        return f"--nvme-path {folder} is no folder; give one"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"--nvme-path {folder} cannot be written; give another, or change its permissions"
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        return (
+            f"--nvme-path {folder} has {free / 2**30:.1f} GiB free, and optimizer state may take "
+            f"{needed_bytes / 2**30:.1f} GiB; give another"
+        )
+    return None
+
+
+def build_operators(report: Callable[[str], None]) -> list[str]:
+    """Compile what DeepSpeed needs, once; returns what went wrong, one line per operator.
+
+    Args:
+        report: Told each operator before it is compiled, which takes minutes.
+    """
+    names = [n for n in OPERATORS if n != "deepspeed_shm_comm" or not torch.cuda.is_available()]
+    return [trouble for name in names if (trouble := _build(name, report)) is not None]
+
+
+def _build(name: str, report: Callable[[str], None]) -> str | None:
+    if _is_built(name):
+        return None
+    report(name)
+    _choose_accelerator()
+    lock = _folder_of(name) / "lock"
+    if lock.exists():  # torch would wait for it without end and without a word
+        return f"{name} is being built elsewhere, or its building was killed: then remove {lock}"
+    try:
+        from deepspeed.accelerator import get_accelerator
+
+        get_accelerator().create_op_builder(OPERATORS[name]).load(verbose=False)
+    except Exception as error:  # whatever a compiler, ninja or DeepSpeed's own checks raise
+        return f"{name} cannot be built: {_first_line(error)}"
+    (_folder_of(name) / _STAMP).write_text(_versions())
+    return None
+
+
+def _load_operators() -> None:
+    """Give DeepSpeed the operators that are built, before it looks for them itself.
+
+    It would run ninja, compile test programs and take a lock file for each, in every trial; a
+    trial that is killed then leaves the lock, and all later ones wait for it until their deadline.
+    """
+    from deepspeed.ops.op_builder.builder import OpBuilder
+    from deepspeed.ops.op_builder.pin_memory import PinMemoryBuilder
+
+    for name in filter(_is_built, OPERATORS):
+        place = _folder_of(name) / f"{name}.so"
+        spec = importlib.util.spec_from_file_location(name, place)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        OpBuilder._loaded_ops[name] = module
+        if name == "pin_memory":
+            PinMemoryBuilder().load()  # makes its symbols known to async_io
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the line of the first fault; what it led to says nothing of the cause."""
+    while error.__context__ is not None:
+        error = error.__context__
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _why_not_built(names: Sequence[str], what: str) -> str | None:
+    if all(_is_built(name) for name in names):
+        return None
+    return (
+        f"{what} needs DeepSpeed's operators, which are not built here yet: "
+        "autotune doctor --build (minutes, once)"
+    )
+
+
+def _is_built(name: str) -> bool:
+    stamp = _folder_of(name) / _STAMP
+    return stamp.is_file() and stamp.read_text() == _versions()
+
+
+def _folder_of(name: str) -> Path:
+    return Path(_get_build_directory(name, False))
+
+
+def _versions() -> str:
+    return f"deepspeed {importlib.metadata.version('deepspeed')}, torch {torch.__version__}"
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("deepspeed") is not None
+
+
+def _choose_accelerator() -> None:
+    """Settle before DeepSpeed is imported what it would else guess, and keep it quiet."""
+    # Loading an operator looks for ninja, which lies beside a Python that may not be on the PATH.
+    programs = str(Path(sys.executable).parent)
+    if programs not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([programs, os.environ.get("PATH", "")])
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+
+
+def _join_group_of_one(device: torch.device) -> None:
+    """Make the process group that DeepSpeed asks for, without opening a port."""
+    _choose_accelerator()
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    os.environ.update({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"})
+    if not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, rank=0, world_size=1, store=store)
