@@ -27,11 +27,11 @@ class Rates:
     dated: str
 
     def usd_per_hour(self, measurement: Measurement) -> float:
-        """Return what an hour of a measured config occupies, in US dollars."""
+        """Return what an hour of a measured config occupies on all its devices, in US dollars."""
         assert measurement.memory is not None
         device_gib = measurement.memory.peak_device_bytes / GIB
         host_gib = measurement.memory.peak_host_bytes / GIB
-        return (
+        return measurement.num_ranks * (
             self.device_usd_per_hour
             + self.device_gib_usd_per_hour * device_gib
             + self.host_gib_usd_per_hour * host_gib
@@ -58,15 +58,21 @@ NVME_GIB_USD_PER_HOUR = 0.0001
 DATED = "2026-06-30"
 
 
-def default_rates(environment: Environment) -> Rates:
+def default_rates(environment: Environment, num_devices: int = 1) -> Rates:
     """Return dated rates for a kind of device: a GPU, or the cores that a CPU trial has.
 
     On a CPU the device's memory is the host's, at the host's rate.
+
+    Args:
+        environment: Of a slot.
+        num_devices: Of one trial; on CPU they share the slot's cores.
     """
     is_cpu = environment.device_kind == "cpu"
     return Rates(
         device_usd_per_hour=(
-            CORE_USD_PER_HOUR * environment.num_threads if is_cpu else GPU_USD_PER_HOUR
+            CORE_USD_PER_HOUR * environment.num_threads / num_devices
+            if is_cpu
+            else GPU_USD_PER_HOUR
         ),
         device_gib_usd_per_hour=HOST_GIB_USD_PER_HOUR if is_cpu else DEVICE_GIB_USD_PER_HOUR,
         host_gib_usd_per_hour=HOST_GIB_USD_PER_HOUR,

@@ -90,6 +90,7 @@ class StudySpec:
         timing: When a trial has timed enough.
         quality_repeats: Seeds over which the noise of quality is measured.
         nvme_path: Folder that trials may offload to.
+        num_ranks: Devices that one trial trains on together.
         baseline: The user's configuration of today.
     """
 
@@ -106,6 +107,7 @@ class StudySpec:
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     quality_repeats: int = 3
     nvme_path: str | None = None
+    num_ranks: int = 1
     baseline: TrainingConfig | None = None
 
 
@@ -250,7 +252,7 @@ class Scores:
     Attributes:
         cost_usd_per_million_samples: At the study's rates.
         cost_half_width: Half of its 95 % interval.
-        throughput_samples_per_second: Of one device.
+        throughput_samples_per_second: Of the devices of one trial together.
         throughput_half_width: Half of its 95 % interval.
         quality: The workload's metric, shared by the numerics class.
         quality_half_width: Half of its 95 % interval, from repeats over seeds.

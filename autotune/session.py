@@ -119,6 +119,7 @@ def resume_study(
                 "workload": record.spec.workload,
                 "device": record.environment.device_kind,
                 "nvme_path": record.spec.nvme_path,
+                "trial_devices": record.spec.num_ranks,
             }
         )
         _require_workload(begun)
@@ -178,7 +179,7 @@ def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
         load_space(
             settings.space,
             global_batch_size=settings.global_batch or 2**10,
-            num_devices=settings.num_devices,
+            num_devices=settings.job_devices,
         )
     except EmptySpaceError:
         if settings.global_batch is not None:
@@ -203,6 +204,7 @@ def _opened_workers(settings: Settings) -> Iterator[Workers]:
         num_slots=settings.slots,
         ray_address=settings.ray_address,
         nvme_path=_nvme_path(settings),
+        num_devices=settings.trial_devices,
     )
     workers = open_workers(request, is_local=settings.local)
     try:
@@ -239,6 +241,7 @@ def _new_record(
         seed=settings.seed,
         deadline_seconds=settings.deadline,
         quality_repeats=settings.quality_repeats,
+        num_ranks=settings.trial_devices,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
     )
@@ -256,7 +259,7 @@ def _space(
     space = load_space(
         settings.space,
         global_batch_size=settings.global_batch or facts.global_batch_size,
-        num_devices=settings.num_devices,
+        num_devices=settings.job_devices,
     )
     return (space if baseline is None else space.including(baseline)).pinned(pins)
 

@@ -98,6 +98,7 @@ class Settings(BaseModel):
         store: Address of the database.
         global_batch: Samples per optimizer step; the workload's own when left out.
         num_devices: Data-parallel devices of the real job.
+        trial_devices: Devices that one trial really trains on together.
         memory_budget: Device memory of a trial, in bytes.
         trials: Most trials that run.
         seconds: Most wall time.
@@ -129,6 +130,7 @@ class Settings(BaseModel):
     store: str = Field(default_factory=default_store)
     global_batch: Count | None = None
     num_devices: Count = 1
+    trial_devices: Count = 1
     memory_budget: Bytes | None = None
     trials: Count | None = None
     seconds: Positive | None = None
@@ -175,6 +177,11 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise SettingsError(_explained(error, sources)) from None
 
+    @property
+    def job_devices(self) -> int:
+        """Devices of the real job: those of one trial at least."""
+        return max(self.num_devices, self.trial_devices)
+
     def budget(self) -> Budget:
         """Return when to stop; the default number of trials when nothing else is limited."""
         limits = (self.trials, self.seconds, self.device_seconds, self.usd)
@@ -195,7 +202,7 @@ class Settings(BaseModel):
             "nvme_gib_usd_per_hour": self.nvme_gib_usd_per_hour,
         }
         changed: dict[str, Any] = {n: rate for n, rate in given.items() if rate is not None}
-        rates = replace(default_rates(environment), **changed)
+        rates = replace(default_rates(environment, self.trial_devices), **changed)
         dated = self.rates_dated or (date.today().isoformat() if changed else rates.dated)
         return replace(rates, dated=dated)
 

@@ -197,6 +197,7 @@ class Tuner:
             trial_id=identity,
             memory_budget_bytes=self._spec.memory_budget_bytes,
             num_devices=self._spec.space.num_devices,
+            num_ranks=self._spec.num_ranks,
             seed=self._spec.seed,
             nvme_path=self._spec.nvme_path,
             deadline_seconds=self._spec.deadline_seconds,

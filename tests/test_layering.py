@@ -11,8 +11,8 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
-        *("language", "memory", "optimizers", "runner", "techniques", "training", "transformer"),
-        *("vision", "warm_up", "workload", "zero"),
+        *("language", "memory", "optimizers", "ranks", "runner", "techniques", "training"),
+        *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {

@@ -10,6 +10,7 @@ from torch.autograd.graph import save_on_cpu
 
 from search_spaces import ActivationOffload, AmpDtype, Switch, TrainingConfig
 from trials.optimizers import build_optimizer, state_bytes, step_uncompiled
+from trials.ranks import Replica
 
 AUTOCAST_DTYPES = {AmpDtype.BF16: torch.bfloat16, AmpDtype.FP16: torch.float16}
 
@@ -31,8 +32,14 @@ class Engine(ABC):
         self._device = device
 
     @contextmanager
-    def forward(self) -> Iterator[None]:
-        """Compute a forward pass as the config says: its data type, and where activations go."""
+    def forward(self, *, is_last: bool = True) -> Iterator[None]:
+        """Compute a forward pass as the config says: its data type, and where activations go.
+
+        Args:
+            is_last: Whether it is the accumulation window's last: ranks then exchange gradients.
+        """
+        if isinstance(self.model, Replica):
+            self.model.require_backward_grad_sync = is_last
         dtype = AUTOCAST_DTYPES.get(self._config.amp_dtype)
         with ExitStack() as contexts:
             if self._config.activation_offload == ActivationOffload.CPU:

@@ -25,6 +25,7 @@ from trials.child import main as child_main
 from trials.devices import PATIENCE_SECONDS
 from trials.errors import TrialSetupError
 from trials.folders import PrivateFolder
+from trials.groups import TrialGroup
 from trials.machine import host_free_bytes, kernel_kills
 from trials.measurement import Failure, Measurement, Outcome
 from trials.outcomes import ExitEvidence, failed, from_exit, timed_out
@@ -53,13 +54,15 @@ class TrialHost:
         self._folder = PrivateFolder("autotune-host-")
         _open_hosts.add(self)
 
-    def start(self, spec: TrialSpec) -> "RunningTrial":
-        """Start a trial and return at once.
+    def start(self, spec: TrialSpec) -> "RunningTrial | TrialGroup":
+        """Start a trial, of one process or of several, and return at once.
 
         Raises:
             TrialSetupError: The helper process is broken.
         """
-        return RunningTrial(spec, self._context, self._runner, self._folder.path)
+        if spec.is_group:
+            return TrialGroup(spec, self._start_process, self._folder.path)
+        return self._start_process(spec)
 
     def run(self, spec: TrialSpec) -> Measurement:
         """Run a trial to its end or its deadline.
@@ -72,6 +75,9 @@ class TrialHost:
             return trial.result()
         finally:
             trial.end()
+
+    def _start_process(self, spec: TrialSpec) -> "RunningTrial":
+        return RunningTrial(spec, self._context, self._runner, self._folder.path)
 
     def close(self) -> None:
         """Remove the host's folder, and end the helper process with its last host.

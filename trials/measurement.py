@@ -57,6 +57,7 @@ class Failure:
         attempted_bytes: Device memory that the config would have needed at least.
         is_suspect: The evidence does not settle the cause, so one more run is worth it.
         is_users_fault: The workload itself is broken, whatever the config.
+        rank: Which process of a group failed first; None where there was one process.
         log_tail: The last lines that the process wrote.
     """
 
@@ -66,6 +67,7 @@ class Failure:
     attempted_bytes: int | None = None
     is_suspect: bool = False
     is_users_fault: bool = False
+    rank: int | None = None
     log_tail: str = ""
 
 
@@ -199,6 +201,7 @@ class Measurement:
         environment: Under ``Task.ENVIRONMENT``, completed.
         process_seconds: Wall time of the trial process, start to end.
         start_seconds: From the request to the first line of code in the process.
+        num_ranks: Processes that trained together: the timing is of all, memory of the fullest.
     """
 
     outcome: Outcome
@@ -210,6 +213,7 @@ class Measurement:
     environment: Environment | None = None
     process_seconds: float = 0.0
     start_seconds: float = 0.0
+    num_ranks: int = 1
 
     @property
     def is_worth_another_run(self) -> bool:

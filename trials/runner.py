@@ -36,6 +36,7 @@ from trials.outcomes import (
     failed,
     from_exception,
 )
+from trials.ranks import Ranks, join_ranks
 from trials.references import source_file
 from trials.spec import Task, TrialSpec
 from trials.techniques import missing_techniques
@@ -67,6 +68,7 @@ class Trial:
         self.device = torch.device(spec.device)
         self.meter: MemoryMeter | None = None
         self.guard: GpuGuard | None = None
+        self.ranks: Ranks | None = None
         self._on_phase = on_phase
 
     def enter(self, phase: str) -> None:
@@ -87,10 +89,20 @@ class Trial:
             self.guard = guard_gpu(self.device.index or 0)
             self.guard.acquire()
 
+    def join_ranks(self) -> None:
+        """Join the trial's other processes; DeepSpeed asks for a group even of one."""
+        spec = self.spec
+        count = 1 if spec.rendezvous is None else spec.num_ranks
+        if count > 1 or spec.config.zero_stage > 0:
+            self.ranks = join_ranks(
+                spec.rank, count, self.device, spec.rendezvous, spec.deadline_seconds
+            )
+
     def start_meter(self) -> MemoryMeter:
         """Warm the process up and count memory from here on."""
         meter = meter_for(self.device)
-        warm_up_process(self.spec.config, self.device, self.spec.nvme_folder)
+        self.join_ranks()
+        warm_up_process(self.spec.config, self.device, self.spec.nvme_folder, self.ranks)
         if self.guard is not None:
             self.guard.settle(meter.peak_reserved_bytes() or 0)
         meter.start(self.spec.memory_budget_bytes)
@@ -135,6 +147,8 @@ def run_trial(spec: TrialSpec, on_phase: Callable[[str], None] = lambda _: None)
 
 def _command(trial: Trial) -> Measurement:
     """Run a user's program, which may use the GPU whatever it is asked."""
+    if trial.spec.num_ranks > 1:
+        raise WorkloadError("a command: workload takes its devices itself; use --trial-devices 1")
     if trial.guard is None:
         trial.hold_gpu()
     return run_command(trial.spec, trial.enter)
@@ -178,7 +192,7 @@ def _begin(trial: Trial, workload: Workload) -> TrainingState:
     trial.enter("build")
     torch.manual_seed(trial.spec.seed)
     spec = trial.spec
-    return begin_training(workload, spec.config, trial.device, spec.nvme_folder)
+    return begin_training(workload, spec.config, trial.device, spec.nvme_folder, trial.ranks)
 
 
 def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[StepReading]]:
@@ -202,11 +216,13 @@ def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[S
 
 def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
     policy = trial.spec.timing
-    batches = checked_batches(state.workload, trial.spec.config.micro_batch_size, trial.spec.seed)
+    ranks = state.ranks
+    stream = checked_batches(state.workload, trial.spec.config.micro_batch_size, trial.spec.seed)
+    batches = itertools.islice(stream, ranks.rank, None, ranks.count)
     readings: list[StepReading] = []
     thrash = _ThrashWatch(trial)
     started = time.perf_counter()
-    while not is_enough(readings, time.perf_counter() - started, policy):
+    while not ranks.agree(is_enough(readings, time.perf_counter() - started, policy)):
         readings.append(train_step(state, batches))
         thrash.look()
         if len(readings) >= policy.min_steps + MAX_LEADING_SKIPS and skips_too_much(readings):
@@ -220,6 +236,7 @@ def _quality(trial: Trial) -> Measurement:
     config = trial.spec.config.with_knobs({"accumulation_steps": steps_of_all})
     trial.spec = spec = replace(trial.spec, config=config)
     workload = load_workload(spec.workload)
+    trial.join_ranks()
     state = _begin(trial, workload)
     trial.enter("quality")
     steps = max(1, round(spec.quality_samples / config.effective_batch_size()))

@@ -70,6 +70,9 @@ class TrialSpec:
         num_threads: Compute threads of the process on CPU.
         cores: CPU cores the process may use; empty for any.
         num_devices: Data-parallel devices of the real job, for the effective batch.
+        num_ranks: Processes that really train together under ``Task.MEASURE``, a device each.
+        rank: Of this process among them.
+        rendezvous: File by which they find each other.
         seed: Of weights, dropout and data order.
         nvme_path: Folder on a local disk that optimizer state may be offloaded to.
         deadline_seconds: The process is ended after this long.
@@ -86,6 +89,9 @@ class TrialSpec:
     num_threads: int = 1
     cores: tuple[int, ...] = ()
     num_devices: int = 1
+    num_ranks: int = 1
+    rank: int = 0
+    rendezvous: str | None = None
     seed: int = 0
     nvme_path: str | None = None
     deadline_seconds: float = 120.0
@@ -100,6 +106,8 @@ class TrialSpec:
             raise SpecError(f"deadline_seconds={self.deadline_seconds}: must be positive")
         if self.num_threads < 1 or self.num_devices < 1:
             raise SpecError("num_threads and num_devices must be at least 1")
+        if not 0 <= self.rank < self.num_ranks:
+            raise SpecError(f"rank={self.rank}: from 0 to num_ranks={self.num_ranks}, less 1")
 
     @property
     def is_cuda(self) -> bool:
@@ -114,7 +122,28 @@ class TrialSpec:
     @property
     def protocol(self) -> str:
         """Identity of how the trial measures: code version, timing policy, seed, devices."""
-        return stable_hash([PROTOCOL_VERSION, to_plain(self.timing), self.seed, self.num_devices])
+        world = [self.num_devices, self.num_ranks]
+        return stable_hash([PROTOCOL_VERSION, to_plain(self.timing), self.seed, world])
+
+    @property
+    def is_group(self) -> bool:
+        """Whether several processes do the trial, and this is not one of them yet."""
+        return self.task == Task.MEASURE and self.num_ranks > 1 and self.rendezvous is None
+
+    def of_rank(self, rank: int, rendezvous: str) -> Self:
+        """Return what one process of a group does: its share of the slot's devices and cores."""
+        size = len(self.cores) // self.num_ranks
+        kind, _, first = self.device.partition(":")
+        device = f"{kind}:{int(first or 0) + rank}" if self.is_cuda else self.device
+        return replace(
+            self,
+            trial_id=f"{self.trial_id}-{rank}",
+            rank=rank,
+            rendezvous=rendezvous,
+            device=device,
+            cores=self.cores[rank * size : (rank + 1) * size],
+            num_threads=max(1, self.num_threads // self.num_ranks),
+        )
 
     def placed(self, *, device: str, num_threads: int, cores: tuple[int, ...]) -> Self:
         """Return the spec bound to a slot's device and cores."""

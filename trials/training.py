@@ -14,6 +14,7 @@ from trials.checkpointing import checkpoint_blocks
 from trials.contract import checked_loss, counted_units
 from trials.engines import Engine, PlainEngine, set_matmul_precision
 from trials.outcomes import DivergedError
+from trials.ranks import Ranks, replicated
 from trials.timing import StepReading
 from trials.workload import Batch, Workload, to_device
 
@@ -31,12 +32,14 @@ class TrainingState:
         config: How.
         device: Where.
         engine: Takes the steps.
+        ranks: The group that this process trains in.
     """
 
     workload: Workload
     config: TrainingConfig
     device: torch.device
     engine: Engine
+    ranks: Ranks
 
     @property
     def model(self) -> nn.Module:
@@ -54,6 +57,7 @@ def begin_training(
     config: TrainingConfig,
     device: torch.device,
     nvme_folder: Path | None = None,
+    ranks: Ranks | None = None,
 ) -> TrainingState:
     """Build the model and everything that trains it.
 
@@ -62,6 +66,7 @@ def begin_training(
         config: How.
         device: Where.
         nvme_folder: For the files of an offload to disk.
+        ranks: The group that this process trains in; None where there is no group.
 
     Raises:
         WorkloadError: Checkpointing without blocks.
@@ -75,13 +80,18 @@ def begin_training(
     model.train()
     rate = workload.learning_rate
     if config.zero_stage == 0:
+        if ranks is not None and ranks.count > 1:
+            model = replicated(model, device)
         engine: Engine = PlainEngine(model, config, device, rate)
     else:
         # Only what shards pays for the import of DeepSpeed.
         from trials.zero import ZeroEngine
 
         engine = ZeroEngine(model, config, device, learning_rate=rate, nvme_folder=nvme_folder)
-    return TrainingState(workload=workload, config=config, device=device, engine=engine)
+    alone = Ranks(rank=0, count=1, device=device)
+    return TrainingState(
+        workload=workload, config=config, device=device, engine=engine, ranks=ranks or alone
+    )
 
 
 def train_step(
@@ -91,8 +101,9 @@ def train_step(
 ) -> StepReading:
     """Take one optimizer step over ``accumulation_steps`` micro-batches.
 
-    The loss is the mean over all trained units of the window, not the mean of means: each
-    micro-batch's summed loss is divided by the window's count.
+    The loss is the mean over all trained units of the window on all ranks, not the mean of
+    means: each micro-batch's summed loss is divided by the count of the whole window. Engines
+    average gradients over the ranks, hence the factor.
 
     Args:
         state: Changed in place.
@@ -109,15 +120,16 @@ def train_step(
     synchronise(state.device)
     started = time.perf_counter()
     units = counted_units(state.workload, window)
+    share = state.ranks.total(units) / state.ranks.count
     total = torch.zeros((), device=state.device)
     for index, batch in enumerate(window):
         is_last = index == len(window) - 1
         watch = observe if is_last and observe is not None else _ignore
         moved = to_device(batch, state.device)
         watch("start")
-        with state.engine.forward():
+        with state.engine.forward(is_last=is_last):
             summed = state.workload.loss(state.model, moved)
-        loss = checked_loss(summed) / units
+        loss = checked_loss(summed) / share
         del summed, moved
         total += loss.detach()
         watch("forward")

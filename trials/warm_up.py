@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from search_spaces import TrainingConfig
+from trials.ranks import Ranks
 from trials.training import begin_training, train_step
 from trials.workload import Batch, Workload
 
@@ -38,7 +39,10 @@ class _TinyWorkload(Workload):
 
 
 def warm_up_process(
-    config: TrainingConfig, device: torch.device, nvme_folder: Path | None = None
+    config: TrainingConfig,
+    device: torch.device,
+    nvme_folder: Path | None = None,
+    ranks: Ranks | None = None,
 ) -> None:
     """Take two optimizer steps of a tiny model under a config.
 
@@ -47,6 +51,6 @@ def warm_up_process(
     """
     tiny = config.with_knobs({"micro_batch_size": 2, "accumulation_steps": 1})
     workload = _TinyWorkload()
-    state = begin_training(workload, tiny, device, nvme_folder)
+    state = begin_training(workload, tiny, device, nvme_folder, ranks)
     for _ in range(2):
         train_step(state, workload.batches(2, seed=0))

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.cpp_extension import _get_build_directory
 
@@ -75,7 +74,7 @@ class ZeroEngine(Engine):
             raise TrialSetupError(missing)
         if nvme_folder is not None:
             nvme_folder.mkdir(parents=True, exist_ok=True)
-        _join_group_of_one(device)
+        _choose_accelerator()
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         is_offloaded = config.offload_target != OffloadTarget.NONE
         own = None
@@ -314,14 +313,3 @@ def _choose_accelerator() -> None:
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-
-
-def _join_group_of_one(device: torch.device) -> None:
-    """Make the process group that DeepSpeed asks for, without opening a port."""
-    _choose_accelerator()
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    os.environ.update({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"})
-    if not dist.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        store = dist.HashStore()  # type: ignore[attr-defined]
-        dist.init_process_group(backend, rank=0, world_size=1, store=store)

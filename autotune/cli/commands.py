@@ -46,6 +46,7 @@ def run(
     pins: opt.Pins = None,
     global_batch: opt.GlobalBatch = None,
     num_devices: opt.NumDevices = None,
+    trial_devices: opt.TrialDevices = None,
     memory_budget: opt.MemoryBudget = None,
     baseline: opt.Baseline = None,
     deadline: opt.Deadline = None,

@@ -93,6 +93,10 @@ NumDevices = Annotated[
     int | None,
     typer.Option(help="Data-parallel devices of the real job."),
 ]
+TrialDevices = Annotated[
+    int | None,
+    typer.Option(help="Devices that one trial really trains on together."),
+]
 DeviceRate = Annotated[
     float | None,
     typer.Option("--device-usd-per-hour", help="Rate of a device."),

@@ -18,6 +18,7 @@ class WorkersRequest:
         ray_address: Of a running cluster; None starts one on this machine alone.
         runner: What trial processes call, as ``module:function``.
         nvme_path: Folder that trials may offload to.
+        num_devices: Devices that one trial trains on together.
     """
 
     device_kind: str = "cpu"
@@ -25,6 +26,7 @@ class WorkersRequest:
     ray_address: str | None = None
     runner: str = "trials.runner:run_trial"
     nvme_path: str | None = None
+    num_devices: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from autotune.workers.probes import common_environment, probe_spec, probed_envir
 from autotune.workers.slots import SlotPlan
 from trials.environment import Environment
 from trials.errors import TrialSetupError
+from trials.groups import TrialGroup
 from trials.host import RunningTrial, TrialHost
 from trials.spec import TrialSpec
 
@@ -29,13 +30,13 @@ class LocalWorkers(Workers):
         """
         self._nvme_path = nvme_path
         self._plans = {plan.name: plan for plan in plans}
-        self._running: dict[str, RunningTrial] = {}
+        self._running: dict[str, RunningTrial | TrialGroup] = {}
         self._lost: list[Finished] = []
         self._host = TrialHost(runner)
 
     def environment(self) -> Environment:
         """See Workers."""
-        probes: dict[str, RunningTrial] = {}
+        probes: dict[str, RunningTrial | TrialGroup] = {}
         try:
             for name, plan in self._plans.items():
                 probes[name] = self._host.start(plan.place(probe_spec(self._nvme_path)))

@@ -69,15 +69,18 @@ def open_ray_workers(request: WorkersRequest) -> Workers:
         WorkersError: They cannot be had; the message says what there is instead.
     """
     cluster: Cluster
+    kind = request.device_kind
     with ExitStack() as undo:
         if request.ray_address is None:
-            plans = plan_slots(request.device_kind, request.num_slots, this_machine())
+            plans = plan_slots(kind, request.num_slots, this_machine(), request.num_devices)
             cluster = OwnCluster(plans)
             undo.callback(cluster.close)
         else:
             cluster = JoinedCluster(request.ray_address)
             undo.callback(cluster.close)
-            plans = plan_cluster_slots(request.device_kind, request.num_slots, cluster.nodes())
+            plans = plan_cluster_slots(
+                kind, request.num_slots, cluster.nodes(), request.num_devices
+            )
         # Imports Ray, which must find its variables set.
         from autotune.workers.ray_slots import RayWorkers
 

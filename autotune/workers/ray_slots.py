@@ -29,6 +29,7 @@ from trials.devices import PATIENCE_SECONDS
 from trials.environment import Environment
 from trials.errors import TrialSetupError
 from trials.folders import PrivateFolder, short_temporary_folder
+from trials.groups import TrialGroup
 from trials.host import RunningTrial, TrialHost
 from trials.measurement import Measurement
 from trials.processes import end_all, end_strays, living
@@ -70,7 +71,7 @@ class SlotActor:
         tempfile.tempdir = str(self._folder.path)
         self._host = TrialHost(runner)
         self._lock = threading.Lock()
-        self._trial: RunningTrial | None = None
+        self._trial: RunningTrial | TrialGroup | None = None
         self._ticket = self._cancelled_ticket = -1
 
     def open(self, probe_json: str) -> tuple[str, str | None, str]:
@@ -120,7 +121,7 @@ class SlotActor:
         self._host.close()
         self._folder.remove()
 
-    def _start(self, ticket: int, spec: TrialSpec) -> RunningTrial:
+    def _start(self, ticket: int, spec: TrialSpec) -> RunningTrial | TrialGroup:
         with self._lock:
             trial = self._trial = self._host.start(spec)
             self._ticket = ticket
@@ -197,7 +198,7 @@ class _Slot:
         """Return whether any of some machines has what the slot needs, be it in use or not."""
         return any(
             node.get("CPU", 0) >= self._plan.num_threads
-            and node.get("GPU", 0) >= self._plan.is_cuda
+            and node.get("GPU", 0) >= self._plan.is_cuda * self._plan.num_devices
             for node in nodes
         )
 
@@ -249,7 +250,7 @@ class _Slot:
         variables = dict(self._cluster.worker_variables)
         options: dict[str, Any] = {
             "num_cpus": self._plan.num_threads,
-            "num_gpus": int(self._plan.is_cuda),
+            "num_gpus": self._plan.is_cuda * self._plan.num_devices,
             "max_restarts": 0,
             "max_task_retries": 0,
             "concurrency_groups": {"control": 1},

@@ -22,12 +22,14 @@ class SlotPlan:
         device: ``cpu`` or ``cuda:INDEX``, as the trial process sees it.
         num_threads: Compute threads of a trial.
         cores: CPU cores of the slot alone; empty where cores are not assigned.
+        num_devices: Devices of one trial, of which ``device`` is the first; on CPU, processes.
     """
 
     name: str
     device: str
     num_threads: int
     cores: tuple[int, ...] = ()
+    num_devices: int = 1
 
     @property
     def is_cuda(self) -> bool:
@@ -62,31 +64,38 @@ def this_machine() -> Machine:
     return Machine(cores=tuple(cores), num_gpus=gpus)
 
 
-def plan_slots(device_kind: str, num_slots: int | None, machine: Machine) -> tuple[SlotPlan, ...]:
+def plan_slots(
+    device_kind: str, num_slots: int | None, machine: Machine, num_devices: int = 1
+) -> tuple[SlotPlan, ...]:
     """Plan slots on one machine, each with a device and with cores of its own.
 
     Args:
         device_kind: ``cpu`` or ``cuda``.
         num_slots: How many; None for one per GPU, or on CPU two where there are the cores.
         machine: Which has them.
+        num_devices: Devices of one trial; on CPU, processes with a core or more each.
 
     Raises:
         WorkersError: The machine does not have them; the message says what it has.
     """
-    num_cores, gpus = len(machine.cores), machine.num_gpus
     if device_kind == "cpu":
-        count = min(DEFAULT_CPU_SLOTS, num_cores) if num_slots is None else num_slots
-        _require(count, num_cores, needed="usable CPU core")
-        return _plans("cpu", count, _shares(machine.cores, count))
+        room = len(machine.cores) // num_devices
+        count = min(DEFAULT_CPU_SLOTS, room) if num_slots is None else num_slots
+        _require(count, room, needed=_group("usable CPU core", num_devices))
+        return _plans("cpu", _shares(machine.cores, count), num_devices)
     _require_cuda(device_kind)
-    count = gpus if num_slots is None else num_slots
-    _require(count, gpus, needed="visible GPU")
+    room = machine.num_gpus // num_devices
+    count = room if num_slots is None else num_slots
+    _require(count, room, needed=_group("visible GPU", num_devices))
     # Shares of all GPUs, used or not: a trial is measured alike however many slots there are.
-    return _plans("cuda", count, _shares(machine.cores, gpus))
+    return _plans("cuda", _shares(machine.cores, room)[:count], num_devices)
 
 
 def plan_cluster_slots(
-    device_kind: str, num_slots: int | None, nodes: Sequence[Mapping[str, float]]
+    device_kind: str,
+    num_slots: int | None,
+    nodes: Sequence[Mapping[str, float]],
+    num_devices: int = 1,
 ) -> tuple[SlotPlan, ...]:
     """Plan slots on a cluster of several machines; cores are left to each machine.
 
@@ -94,40 +103,56 @@ def plan_cluster_slots(
         device_kind: ``cpu`` or ``cuda``.
         num_slots: As for ``plan_slots``.
         nodes: Of each living node, how much it has of ``CPU`` and ``GPU``.
+        num_devices: As for ``plan_slots``; a trial's devices are on one node.
 
     Raises:
         WorkersError: The cluster does not have them; the message says what it has.
     """
     cpus = [int(node.get("CPU", 0)) for node in nodes]
     if device_kind == "cpu":
-        count = min(DEFAULT_CPU_SLOTS, sum(cpus)) if num_slots is None else num_slots
-        _require(count, sum(cpus), needed="CPU", where=" in the cluster")
-        threads = max(t for t in range(1, max(cpus) + 1) if sum(n // t for n in cpus) >= count)
+        room = sum(cpu // num_devices for cpu in cpus)
+        count = min(DEFAULT_CPU_SLOTS, room) if num_slots is None else num_slots
+        _require(count, room, needed=_group("CPU", num_devices), where=" in the cluster")
+        sizes = range(num_devices, max(cpus) + 1)
+        threads = max(t for t in sizes if sum(n // t for n in cpus) >= count)
         return tuple(
-            SlotPlan(name=f"cpu-{index}", device="cpu", num_threads=threads)
+            SlotPlan(
+                name=f"cpu-{index}", device="cpu", num_threads=threads, num_devices=num_devices
+            )
             for index in range(count)
         )
     _require_cuda(device_kind)
     gpus = [int(node.get("GPU", 0)) for node in nodes]
-    count = sum(gpus) if num_slots is None else num_slots
-    _require(count, sum(gpus), needed="GPU", where=" in the cluster")
-    threads = min(cpu // gpu for cpu, gpu in zip(cpus, gpus, strict=True) if gpu)
-    return tuple(
-        SlotPlan(name=f"cuda-{index}", device="cuda:0", num_threads=max(1, threads))
-        for index in range(count)
-    )
-
-
-def _plans(kind: str, count: int, shares: Sequence[tuple[int, ...]]) -> tuple[SlotPlan, ...]:
+    room = sum(gpu // num_devices for gpu in gpus)
+    count = room if num_slots is None else num_slots
+    _require(count, room, needed=_group("GPU", num_devices), where=" in the cluster")
+    threads = min(cpu // gpu for cpu, gpu in zip(cpus, gpus, strict=True) if gpu) * num_devices
     return tuple(
         SlotPlan(
-            name=f"{kind}-{index}",
-            device=kind if kind == "cpu" else f"{kind}:{index}",
-            num_threads=max(1, len(shares[index])),
-            cores=shares[index],
+            name=f"cuda-{index}",
+            device="cuda:0",
+            num_threads=max(1, threads),
+            num_devices=num_devices,
         )
         for index in range(count)
     )
+
+
+def _plans(kind: str, shares: Sequence[tuple[int, ...]], num_devices: int) -> tuple[SlotPlan, ...]:
+    return tuple(
+        SlotPlan(
+            name=f"{kind}-{index}",
+            device=kind if kind == "cpu" else f"{kind}:{index * num_devices}",
+            num_threads=max(1, len(cores)),
+            cores=cores,
+            num_devices=num_devices,
+        )
+        for index, cores in enumerate(shares)
+    )
+
+
+def _group(device: str, count: int) -> str:
+    return device if count == 1 else f"group of {count} {device}s for a trial"
 
 
 def _shares(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
@@ -140,7 +165,11 @@ def _require(count: int, available: int, *, needed: str, where: str = "") -> Non
     """Refuse more slots than there is of what each needs."""
     if 1 <= count <= available:
         return
-    is_gpu = needed.endswith("GPU")
+    is_gpu = "GPU" in needed
+    if available == 0 and needed.startswith("group"):
+        raise WorkersError(
+            f"there is no {needed}{where or ' on this machine'}; take fewer --trial-devices"
+        )
     if available == 0:
         remedy = "use --device cpu" if is_gpu else "start a node that has one"
         raise WorkersError(f"there is no {needed}{where or ' on this machine'}; {remedy}")

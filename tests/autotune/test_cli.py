@@ -111,6 +111,15 @@ def test_a_finished_study_goes_on_under_a_larger_budget(store):
     assert len(document("trials", "mine", store=store)) == 4
 
 
+def test_trials_on_two_devices_count_both(tmp_path):
+    flags = ("--trial-devices", "2", "--global-batch", "8", "--output", "json")
+    done = call("run", *QUICK, *flags, "--study", "two", store=tmp_path / "s.db")
+    assert done.returncode == 0, done.stderr
+    for trial in json.loads(done.stdout):
+        knobs = trial["config"]
+        assert knobs["micro_batch_size"] * knobs["accumulation_steps"] * 2 == 8
+
+
 def test_a_probe_shows_memory_and_time_and_writes_nothing(tmp_path):
     path = tmp_path / "none.db"
     done = call(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from autotune.rates import default_rates
@@ -56,3 +58,16 @@ def test_the_default_rates_reproduce_the_price_of_an_h100():
 
 def test_default_rates_are_dated():
     assert default_rates(H100).dated == "2026-06-30"
+
+
+def test_every_device_of_a_trial_is_paid():
+    alone = make_measurement()
+    assert make_rates().usd_per_hour(replace(alone, num_ranks=2)) == pytest.approx(
+        2 * make_rates().usd_per_hour(alone)
+    )
+
+
+def test_processes_of_one_trial_share_the_cores_that_are_paid():
+    environment = make_environment(num_threads=8)
+    alone = default_rates(environment).device_usd_per_hour
+    assert default_rates(environment, 2).device_usd_per_hour == pytest.approx(alone / 2)

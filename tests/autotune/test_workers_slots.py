@@ -117,3 +117,27 @@ def test_slots_that_differ_are_named_with_how():
     ours, theirs = make_environment(torch="2.9.0"), make_environment(torch="2.8.0")
     with pytest.raises(WorkersError, match=r"a and c .* torch: 2\.9\.0 / 2\.8\.0"):
         common_environment({"a": ours, "b": ours, "c": theirs})
+
+
+@pytest.mark.parametrize(
+    ("kind", "devices"), [("cpu", ["cpu", "cpu"]), ("cuda", ["cuda:0", "cuda:2"])]
+)
+def test_a_slot_of_several_devices_has_them_for_itself(kind, devices):
+    machine = Machine(cores=tuple(range(8)), num_gpus=4)
+    plans = plan_slots(kind, None, machine, num_devices=2)
+    assert [plan.device for plan in plans] == devices
+    assert [plan.cores for plan in plans] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert {plan.num_devices for plan in plans} == {2}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_trial_of_more_devices_than_there_are_is_refused(kind):
+    machine = Machine(cores=(0, 1), num_gpus=2)
+    with pytest.raises(WorkersError, match=r"no group of 3 .* take fewer --trial-devices"):
+        plan_slots(kind, None, machine, num_devices=3)
+
+
+def test_a_trials_devices_are_on_one_node_of_a_cluster():
+    nodes = [{"CPU": 8, "GPU": 3}, {"CPU": 8, "GPU": 1}]
+    plans = plan_cluster_slots("cuda", None, nodes, num_devices=2)
+    assert len(plans) == 1 and plans[0].num_devices == 2

@@ -1,6 +1,8 @@
 """A user's workload as people write them: dropout, tied weights and frozen layers."""
 
+import os
 import random
+import signal
 
 import torch
 from torch import nn
@@ -106,6 +108,22 @@ class NeedsMore(Small):
 
     def worst_batch(self, micro_batch_size):
         return torch.zeros(micro_batch_size, 64 * LENGTH, dtype=torch.long)
+
+
+class SecondRankRunsOut(Small):
+    """The second process of a group takes more memory than any budget, the others wait for it."""
+
+    def loss(self, model, batch):
+        if os.environ.get("RANK") == "1":
+            torch.empty(2**36).fill_(1.0)
+        return super().loss(model, batch)
+
+
+class SecondRankDies(Small):
+    def loss(self, model, batch):
+        if os.environ.get("RANK") == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(model, batch)
 
 
 class LossIsAFloat(Small):
