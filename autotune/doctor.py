@@ -220,7 +220,9 @@ def run_checks(settings: Settings, machine: Machine) -> list[Check]:
         is_on_gpu = kind == "cuda" and checks[-1].status == Status.OK
         device = "cuda:0" if is_on_gpu else "cpu"
         checks.append(_workload(machine, settings.workload, device))
-        checks += [_technique(name, environment.device_facts()) for name in TECHNIQUES]
+        on_gpu = _device_facts(machine, settings.nvme_path, device)
+        facts = on_gpu or environment.device_facts()
+        checks += [_technique(name, facts) for name in TECHNIQUES]
     checks += [_nvml(machine), _compilers(machine)]
     return checks + [_package(machine, package) for package in PACKAGES]
 
@@ -240,7 +242,7 @@ def _failed(name: str, found: str, remedy: str) -> Check:
 def _refused(name: str, error: Exception) -> Check:
     """Fail for an error of ours, which tells its remedy after what is wrong."""
     found, _, remedy = str(error).partition("; ")
-    return _failed(name, found, remedy)
+    return _failed(name, found, remedy or "try again; autotune probe --local shows more")
 
 
 def _system(machine: Machine) -> Check:
@@ -333,6 +335,15 @@ def _torch(machine: Machine, nvme_path: Path | None) -> tuple[Environment | None
         remedy = "pip install --force-reinstall torch, unless another check says the same"
         return None, _failed("torch", reason, remedy)
     return environment, _ok("torch", f"{environment.torch}, in a trial's own process")
+
+
+def _device_facts(machine: Machine, nvme_path: Path | None, device: str) -> DeviceFacts | None:
+    """Return what the rules know of a GPU; None on a CPU, which is looked at already."""
+    if device == "cpu":
+        return None
+    probe = probe_spec(None if nvme_path is None else str(nvme_path.resolve()))
+    found = machine.run_trial(replace(probe, device=device)).environment
+    return None if found is None else found.device_facts()
 
 
 def _technique(name: str, device: DeviceFacts) -> Check:

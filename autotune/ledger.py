@@ -24,7 +24,7 @@ from autotune.records import (
 )
 from autotune.reuse import TooLarge, answer_from, surely_too_large
 from autotune.store.base import StudyStore
-from search_spaces import TrainingConfig
+from search_spaces import OffloadTarget, TrainingConfig, stable_hash
 from trials.measurement import Measurement, Outcome
 
 logger = logging.getLogger(__name__)
@@ -244,8 +244,14 @@ class Ledger:
             workload=self._record.facts.fingerprint,
             config=config,
             environment=self._record.environment.hash,
-            protocol=self._protocol,
+            protocol=self._protocol_of(config),
         )
+
+    def _protocol_of(self, config: TrainingConfig) -> str:
+        """Return how a config is measured; one that swaps to a disk, on that disk."""
+        if config.offload_target != OffloadTarget.NVME:
+            return self._protocol
+        return stable_hash([self._protocol, self._spec.nvme_path])
 
 
 def _notes(trial: TrialRecord) -> dict[str, str | float]:

@@ -1,11 +1,11 @@
 """Values that the store keeps and the rest of the service passes around. All frozen."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from autotune.rates import Rates
-from search_spaces import SearchSpace, TrainingConfig
+from search_spaces import DeviceFacts, SearchSpace, TrainingConfig
 from trials.environment import Environment
 from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.spec import TimingPolicy
@@ -92,6 +92,7 @@ class StudySpec:
         nvme_path: Folder that trials may offload to.
         num_ranks: Devices that one trial trains on together.
         baseline: The user's configuration of today.
+        missing: Techniques that could not be used where it was begun, as in ``DeviceFacts``.
     """
 
     name: str
@@ -109,6 +110,7 @@ class StudySpec:
     nvme_path: str | None = None
     num_ranks: int = 1
     baseline: TrainingConfig | None = None
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,8 @@ class WorkTime:
 
     Attributes:
         wall_seconds: By its drivers.
-        device_seconds: By its trial processes together, quality runs and lost ones included.
+        device_seconds: By its trial processes together, quality runs included; what a lost slot
+            took is not known.
     """
 
     wall_seconds: float = 0.0
@@ -145,6 +148,11 @@ class StudyRecord:
     state: StudyState = StudyState.RUNNING
     stop_reason: str = ""
     worked: WorkTime = field(default_factory=WorkTime)
+
+    @property
+    def device_facts(self) -> DeviceFacts:
+        """What the rules knew of the device when the study was begun."""
+        return replace(self.environment.device_facts(), missing=self.spec.missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,11 +242,15 @@ def _new_record(
         deadline_seconds=settings.deadline,
         quality_repeats=settings.quality_repeats,
         num_ranks=settings.trial_devices,
+        missing=environment.missing,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
     )
     return StudyRecord(
-        spec=spec, facts=facts, environment=environment, created_at=datetime.now(UTC)
+        spec=spec,
+        facts=facts,
+        environment=replace(environment, missing=()),
+        created_at=datetime.now(UTC),
     )
 
 
@@ -273,7 +277,7 @@ def _memory_budget(settings: Settings, environment: Environment) -> int:
 
 
 def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
-    configs = record.spec.space.configs(record.environment.device_facts())
+    configs = record.spec.space.configs(record.device_facts)
     needs_blocks = any(config.checkpoint_interval for config in configs)
     if needs_blocks and record.facts.num_blocks == 0:
         raise WorkloadError(
@@ -283,7 +287,7 @@ def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
     baseline = record.spec.baseline
     if baseline is not None and baseline not in configs:
         batch = baseline.effective_batch_size(record.spec.space.num_devices)
-        reason = refusal(baseline, record.environment.device_facts())
+        reason = refusal(baseline, record.device_facts)
         reason = reason or f"it makes a global batch of {batch}, or differs from --set"
         raise InvalidConfigError(f"the baseline ({baseline}) cannot be tried here: {reason}")
     return configs
@@ -299,7 +303,7 @@ def _tune(
     stop: StopSwitch,
 ) -> StudyResult:
     configs = _configs(record)
-    excluded = record.spec.space.exclusions(record.environment.device_facts())
+    excluded = record.spec.space.exclusions(record.device_facts)
     listen(
         StudyBegan(
             study=record,

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from autotune.errors import AutotuneError, LeaseLostError, NothingFitsError, WorkersError
@@ -154,6 +154,8 @@ class Tuner:
             reason = str(error)
             raise
         finally:
+            with suppress(LeaseLostError):
+                self._renew()  # the time since the last renewal counts, however the session ends
             self._store.release(self._spec.name, self._epoch, state, reason)
 
     def _loop(self) -> None:
@@ -216,8 +218,10 @@ class Tuner:
         elif measurement is None:
             self._lose(job, finished.lost_reason)
         elif self._is_broken(job, measurement):
-            self._lose(job, measurement.reason)
-            self._ledger.keep_evidence(job, measurement)
+            try:
+                self._lose(job, measurement.reason)
+            finally:  # once lost, so that the measurement is attached to no trial
+                self._ledger.keep_evidence(job, measurement)
         else:
             self._accept(job, measurement)
 

@@ -118,6 +118,12 @@ def _zero_has_no_loss_scaling(config: TrainingConfig, device: DeviceFacts) -> st
     return "fp16 under ZeRO needs DeepSpeed's own loss scaling, which trials do not use; take bf16"
 
 
+def _zero_is_not_compiled(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    if config.zero_stage == 0 or config.compile == Switch.OFF:
+        return None
+    return "compile=on with ZeRO is not measured: trials compile plain PyTorch alone"
+
+
 def _optimizer_has_bits(config: TrainingConfig, device: DeviceFacts) -> str | None:
     if config.optimizer_bits == 4 and config.optimizer != Optimizer.ADAMW:
         return f"optimizer_bits=4 exists for adamw alone, not for {config.optimizer}"
@@ -144,6 +150,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="offload-stage", refuse=_offload_needs_stage),
     Rule(name="offload-optimizer", refuse=_offload_steps_on_the_cpu),
     Rule(name="zero-loss-scaling", refuse=_zero_has_no_loss_scaling),
+    Rule(name="zero-compile", refuse=_zero_is_not_compiled),
     Rule(name="optimizer-bits", refuse=_optimizer_has_bits),
     Rule(name="deepest-interval", refuse=_deepest_needs_interval),
     Rule(name="activation-offload-device", refuse=_activations_move_on_cuda),

@@ -64,11 +64,15 @@ class Engine(ABC):
 
     @abstractmethod
     def state_bytes(self) -> int:
-        """Return the bytes of optimizer state in this process's memory."""
+        """Return the bytes of optimizer state in the device's memory."""
 
     def parameter_tensors(self) -> list[Tensor]:
         """Return the tensors that hold this process's parameters and buffers."""
         return [*self.model.parameters(), *self.model.buffers()]
+
+    def gradient_tensors(self) -> list[Tensor]:
+        """Return the gradients that this process holds."""
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
 
 
 class PlainEngine(Engine):
@@ -115,7 +119,7 @@ class PlainEngine(Engine):
 
     def state_bytes(self) -> int:
         """See Engine."""
-        return state_bytes(self.optimizer)
+        return state_bytes(self.optimizer, self._device)
 
     def _count_step(self, *_: object) -> None:
         self.optimizer_steps += 1

@@ -52,6 +52,7 @@ class TrialHost:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([PRELOAD])
         self._folder = PrivateFolder("autotune-host-")
+        self._swap_folders: dict[str, PrivateFolder] = {}
         _open_hosts.add(self)
 
     def start(self, spec: TrialSpec) -> "RunningTrial | TrialGroup":
@@ -77,14 +78,24 @@ class TrialHost:
             trial.end()
 
     def _start_process(self, spec: TrialSpec) -> "RunningTrial":
+        path = spec.nvme_path
+        if spec.swaps_to_disk and path is not None and os.access(path, os.W_OK):
+            spec = replace(spec, nvme_path=self._swap_folder(path))
         return RunningTrial(spec, self._context, self._runner, self._folder.path)
+
+    def _swap_folder(self, parent: str) -> str:
+        """Return a folder of this host alone, which is removed even if the host is killed."""
+        if parent not in self._swap_folders:
+            self._swap_folders[parent] = PrivateFolder("autotune-swap-", Path(parent))
+        return str(self._swap_folders[parent].path)
 
     def close(self) -> None:
         """Remove the host's folder, and end the helper process with its last host.
 
         Trials under way must have ended. Safe to call twice.
         """
-        self._folder.remove()
+        for folder in (self._folder, *self._swap_folders.values()):
+            folder.remove()
         with _start_lock:
             _open_hosts.discard(self)
             if not _open_hosts:
@@ -178,7 +189,7 @@ class RunningTrial:
         end_strays(self.spec.trial_id)
         self._receiver.close()
         self._log_path.unlink(missing_ok=True)
-        if self.spec.nvme_folder is not None:
+        if self.spec.swaps_to_disk and self.spec.nvme_folder is not None:
             shutil.rmtree(self.spec.nvme_folder, ignore_errors=True)
         self._is_over = True
 

@@ -50,6 +50,7 @@ _WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+_SHARDS = ("*.safetensors", "pytorch_model*.bin", "*.index.json", "merges.txt", "vocab.json")
 
 
 class HuggingFace(LanguageWorkload):
@@ -107,11 +108,11 @@ class HuggingFace(LanguageWorkload):
     def identity(self) -> object:
         """See Workload."""
         folder = self.reference.folder
-        names = [*_WEIGHTS, *_TOKENIZERS]
-        beside = [folder / name for name in names] if folder is not None else []
+        patterns = [*_TOKENIZERS, *_SHARDS]
+        beside = [] if folder is None else [p for name in patterns for p in folder.glob(name)]
         return {
             "config": _digest(self.reference.config_file),
-            "files": {path.name: _digest(path) for path in beside if path.is_file()},
+            "files": {path.name: _digest(path) for path in sorted(beside) if path.is_file()},
             "sequence": self.sequence,
             "transformers": transformers.__version__,
         }

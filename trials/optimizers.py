@@ -96,13 +96,18 @@ def missing_4bit() -> str | None:
     )
 
 
-def state_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """Return the bytes that the optimizer's state tensors really take, each storage once."""
+def state_bytes(optimizer: torch.optim.Optimizer, device: torch.device | None = None) -> int:
+    """Return the bytes that the optimizer's state tensors really take, each storage once.
+
+    Args:
+        optimizer: That has stepped.
+        device: Whose memory is meant; None for all.
+    """
     return tensor_bytes(
         value
         for state in optimizer.state.values()
         for value in state.values()
-        if isinstance(value, Tensor)
+        if isinstance(value, Tensor) and (device is None or value.device.type == device.type)
     )
 
 

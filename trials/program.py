@@ -68,8 +68,9 @@ class Program:
 
     def lines(self, timeout_seconds: float) -> list[str]:
         """Return the new lines of its report, waiting a while for the first."""
-        select.select([self._report], [], [], timeout_seconds)
-        *whole, self._rest = (self._rest + self._read()).split(b"\n")
+        is_there = select.select([self._report], [], [], timeout_seconds)[0]
+        more = os.read(self._report, _PIPE_BYTES) if is_there else b""
+        *whole, self._rest = (self._rest + more).split(b"\n")
         return _texts(whole)
 
     def last_lines(self) -> list[str]:

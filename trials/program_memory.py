@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trials import nvml
+from trials.devices import physical_index
 from trials.processes import pids_in_group
 
 _RESET_PEAK = "5"
@@ -94,7 +95,7 @@ class GpuMemory(ProgramMemory):
 
     def __init__(self, index: int) -> None:
         """Read a GPU that is idle but for the program."""
-        self._index = index
+        self._index = index = physical_index(index, os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._idle_bytes = nvml.used_bytes(index)
 
     def look(self) -> None:

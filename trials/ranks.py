@@ -54,7 +54,8 @@ def join_ranks(
         rendezvous: File by which they find each other; None for a group of one.
         deadline_seconds: Nobody waits longer for another.
     """
-    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_PORT": 0}
+    index = device.index or 0  # which GPU DeepSpeed takes
+    variables = {"RANK": rank, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_PORT": 0}
     os.environ.update({name: str(value) for name, value in variables.items()})
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from trials.command import run_command
 from trials.command_line import is_command
@@ -296,8 +297,17 @@ def _describe(trial: Trial) -> Measurement:
     if facts.num_parameters <= REHEARSED_PARAMETERS:
         trial.hold_gpu()
         trial.enter("train")
-        rehearse_step(workload, model, sample, trial.device)
+        _rehearse(trial, workload, model, sample)
     return Measurement(outcome=Outcome.COMPLETED, facts=facts)
+
+
+def _rehearse(trial: Trial, workload: Workload, model: nn.Module, sample: Batch) -> None:
+    """Take a step that may show a fault; one that has no room says nothing of smaller configs."""
+    try:
+        rehearse_step(workload, model, sample, trial.device)
+    except Exception as error:
+        if trial.failure(error).outcome != Outcome.OUT_OF_MEMORY:
+            raise
 
 
 def _environment(trial: Trial) -> Measurement:
@@ -351,8 +361,7 @@ class _KindObserver:
         self._gradients: dict[str, int] = {}
 
     def __call__(self, moment: str) -> None:
-        parameters = self._engine.model.parameters()
-        self._gradients[moment] = tensor_bytes(p.grad for p in parameters if p.grad is not None)
+        self._gradients[moment] = tensor_bytes(self._engine.gradient_tensors())
         self._allocated[moment] = self._meter.allocated_bytes()
 
     def by_kind(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from search_spaces import TrainingConfig, stable_hash
+from search_spaces import OffloadTarget, TrainingConfig, stable_hash
 from trials.codec import from_plain, to_plain
 from trials.errors import SpecError
 
@@ -113,6 +113,11 @@ class TrialSpec:
     def is_cuda(self) -> bool:
         """Whether the trial runs on a GPU."""
         return self.device.startswith("cuda")
+
+    @property
+    def swaps_to_disk(self) -> bool:
+        """Whether the trial offloads to a disk."""
+        return self.config.offload_target == OffloadTarget.NVME
 
     @property
     def nvme_folder(self) -> Path | None:

@@ -20,7 +20,7 @@ def missing_techniques(device: torch.device, nvme_path: str | None) -> tuple[tup
     reasons = {
         "8-bit": missing_8bit(),
         "4-bit": missing_4bit(),
-        "zero": missing_zero(),
+        "zero": missing_zero(device.type),
         "offload-cpu": missing_offload(OffloadTarget.CPU),
         "offload-nvme": missing_offload(OffloadTarget.NVME) or missing_nvme_folder(folder),
         "compile": _missing_compile(device),

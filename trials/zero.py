@@ -11,18 +11,18 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, is_tensor, nn
 from torch.utils.cpp_extension import _get_build_directory
 
 from search_spaces import AmpDtype, OffloadTarget, TrainingConfig
 from trials.engines import AUTOCAST_DTYPES, Engine
-from trials.errors import TrialSetupError
-from trials.optimizers import build_optimizer, state_bytes
+from trials.errors import TrialSetupError, WorkloadError
+from trials.optimizers import build_optimizer, state_bytes, tensor_bytes
 
 NVME_BUFFERS = 5
 """Of the largest parameter's size; DeepSpeed's own default."""
@@ -69,12 +69,13 @@ class ZeroEngine(Engine):
             TrialSetupError: DeepSpeed cannot be imported, or an operator is not built.
         """
         super().__init__(config, device)
-        missing = missing_offload(config.offload_target) or missing_zero()
+        missing = missing_offload(config.offload_target) or missing_zero(device.type)
         if missing is not None:
             raise TrialSetupError(missing)
-        if nvme_folder is not None:
-            nvme_folder.mkdir(parents=True, exist_ok=True)
-        _choose_accelerator()
+        sizes = [parameter.numel() for parameter in model.parameters()]
+        if config.offload_target == OffloadTarget.NVME:
+            _prepare_swap_folder(nvme_folder, sum(sizes))
+        _choose_accelerator(device.type)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         is_offloaded = config.offload_target != OffloadTarget.NONE
         own = None
@@ -86,7 +87,6 @@ class ZeroEngine(Engine):
                 learning_rate=learning_rate,
             )
         _load_operators()
-        sizes = [parameter.numel() for parameter in model.parameters()]
         import deepspeed
 
         self._engine, self._optimizer, _, _ = deepspeed.initialize(
@@ -99,6 +99,7 @@ class ZeroEngine(Engine):
                 num_parameters=sum(sizes),
                 learning_rate=learning_rate,
                 nvme_folder=nvme_folder,
+                is_pinned=device.type == "cuda",
             ),
             dist_init_required=False,
         )
@@ -118,13 +119,25 @@ class ZeroEngine(Engine):
         return bool(self._engine.was_step_applied() is False)
 
     def state_bytes(self) -> int:
-        """See Engine. Includes the fp32 copies that DeepSpeed steps."""
-        return state_bytes(self._optimizer.optimizer)
+        """See Engine. With the fp32 copies of parameters that DeepSpeed steps."""
+        stepped = self._optimizer.optimizer
+        copies = [tensor for group in stepped.param_groups for tensor in group["params"]]
+        return state_bytes(stepped, self._device) + tensor_bytes(self._here(copies))
 
     def parameter_tensors(self) -> list[Tensor]:
         """See Engine. At stage 3 each parameter's own shard stands for it."""
-        held = super().parameter_tensors()
-        return [getattr(tensor, "ds_tensor", tensor) for tensor in held]
+        held = [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]
+        return self._here(held)
+
+    def gradient_tensors(self) -> list[Tensor]:
+        """See Engine. DeepSpeed moves them into buffers of its own."""
+        averaged = getattr(self._optimizer, "averaged_gradients", None) or {}
+        moved = [tensor for group in averaged.values() for tensor in group or ()]
+        return self._here([*super().gradient_tensors(), *filter(is_tensor, moved)])
+
+    def _here(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return those in the device's memory; others are offloaded."""
+        return [tensor for tensor in tensors if tensor.device.type == self._device.type]
 
 
 def deepspeed_config(
@@ -134,6 +147,7 @@ def deepspeed_config(
     num_parameters: int,
     learning_rate: float,
     nvme_folder: Path | None = None,
+    is_pinned: bool = False,
 ) -> DeepSpeedConfig:
     """Return what DeepSpeed is told of a config: its JSON document.
 
@@ -147,6 +161,7 @@ def deepspeed_config(
             told, whatever the model needs of them.
         learning_rate: Of AdamW where DeepSpeed builds it, for state that is offloaded.
         nvme_folder: Where an offload to disk puts its files.
+        is_pinned: Whether what is offloaded lies in page-locked memory, which a GPU copies faster.
     """
     bucket = min(num_parameters, LARGEST_BUCKET)
     zero: DeepSpeedConfig = {
@@ -172,7 +187,7 @@ def deepspeed_config(
         return document
     rates = {"lr": learning_rate, "weight_decay": WEIGHT_DECAY}
     document["optimizer"] = {"type": "AdamW", "params": rates}
-    place: DeepSpeedConfig = {"device": str(config.offload_target), "pin_memory": False}
+    place: DeepSpeedConfig = {"device": str(config.offload_target), "pin_memory": is_pinned}
     if config.offload_target == OffloadTarget.NVME:
         place |= {"nvme_path": str(nvme_folder), "buffer_count": NVME_BUFFERS}
         document["aio"] = AIO
@@ -183,11 +198,26 @@ def deepspeed_config(
     return document
 
 
-def missing_zero() -> str | None:
-    """Return why DeepSpeed cannot train here; None if it can. Imports nothing."""
+def _prepare_swap_folder(folder: Path | None, num_parameters: int) -> None:
+    """Make the folder that a trial swaps to.
+
+    Raises:
+        WorkloadError: It cannot be made, or its disk is too small: with AdamW's two moments and
+            the fp32 parameters and gradients, 16 bytes a parameter.
+    """
+    parent = None if folder is None else folder.parent
+    trouble = missing_nvme_folder(parent, needed_bytes=16 * num_parameters)
+    if trouble is not None:
+        raise WorkloadError(trouble)
+    assert folder is not None
+    folder.mkdir(exist_ok=True)
+
+
+def missing_zero(device_kind: str = "cpu") -> str | None:
+    """Return why DeepSpeed cannot train on a kind of device; None if it can. Imports nothing."""
     if not _is_installed():
         return "zero_stage needs deepspeed, which is not installed here"
-    if torch.cuda.is_available():
+    if device_kind == "cuda":
         return None
     return _why_not_built(["deepspeed_shm_comm"], "zero_stage on a CPU")
 
@@ -236,17 +266,20 @@ def _build(name: str, report: Callable[[str], None]) -> str | None:
     if _is_built(name):
         return None
     report(name)
-    _choose_accelerator()
-    lock = _folder_of(name) / "lock"
-    if lock.exists():  # torch would wait for it without end and without a word
-        return f"{name} is being built elsewhere, or its building was killed: then remove {lock}"
+    _choose_accelerator("cuda" if torch.cuda.is_available() else "cpu")
     try:
+        folder = _folder_of(name)
+        lock = folder / "lock"
+        if lock.exists():  # torch would wait for it without end and without a word
+            return f"{name} is being built elsewhere, or its building was killed: remove {lock}"
         from deepspeed.accelerator import get_accelerator
 
         get_accelerator().create_op_builder(OPERATORS[name]).load(verbose=False)
+        if not (folder / f"{name}.so").is_file():
+            return f"{name} came with DeepSpeed, compiled for another place: install it without"
+        (folder / _STAMP).write_text(_versions())
     except Exception as error:  # whatever a compiler, ninja or DeepSpeed's own checks raise
         return f"{name} cannot be built: {_first_line(error)}"
-    (_folder_of(name) / _STAMP).write_text(_versions())
     return None
 
 
@@ -288,8 +321,13 @@ def _why_not_built(names: Sequence[str], what: str) -> str | None:
 
 
 def _is_built(name: str) -> bool:
-    stamp = _folder_of(name) / _STAMP
-    return stamp.is_file() and stamp.read_text() == _versions()
+    try:
+        folder = _folder_of(name)
+    except OSError:  # torch makes the folder, and may not be allowed to
+        return False
+    stamp = folder / _STAMP
+    is_there = (folder / f"{name}.so").is_file() and stamp.is_file()
+    return is_there and stamp.read_text() == _versions()
 
 
 def _folder_of(name: str) -> Path:
@@ -304,12 +342,12 @@ def _is_installed() -> bool:
     return importlib.util.find_spec("deepspeed") is not None
 
 
-def _choose_accelerator() -> None:
+def _choose_accelerator(device_kind: str) -> None:
     """Settle before DeepSpeed is imported what it would else guess, and keep it quiet."""
     # Loading an operator looks for ninja, which lies beside a Python that may not be on the PATH.
     programs = str(Path(sys.executable).parent)
     if programs not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([programs, os.environ.get("PATH", "")])
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+    os.environ["DS_ACCELERATOR"] = device_kind
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")

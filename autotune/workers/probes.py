@@ -2,10 +2,11 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autotune.errors import WorkersError
 from trials.environment import Environment
-from trials.errors import WorkloadError
+from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.spec import Task, TrialSpec
 
@@ -39,12 +40,15 @@ def described_facts(workload: str, measurement: Measurement) -> WorkloadFacts:
 
     Raises:
         WorkloadError: It does not load, build or train; the message says which and why.
+        TrialSetupError: The machine is at fault.
     """
     if measurement.facts is not None:
         return measurement.facts
     failure = measurement.failure
     assert failure is not None
     tail = f"\n{failure.log_tail}" if failure.log_tail else ""
+    if measurement.outcome == Outcome.CRASHED:
+        raise TrialSetupError(f"{workload}: {failure.reason}{tail}")
     if measurement.outcome == Outcome.INVALID:
         raise WorkloadError(
             f"workload {workload} does not {failure.phase}: {failure.reason}{tail}"
@@ -66,4 +70,5 @@ def common_environment(environments: Mapping[str, Environment]) -> Environment:
                 f"measurements of slots {first} and {name} could not be compared: "
                 f"{'; '.join(differences)}; use machines of one kind for a study"
             )
-    return common
+    missing = {name: why for one in environments.values() for name, why in one.missing}
+    return replace(common, missing=tuple(missing.items()))

@@ -158,7 +158,7 @@ def test_a_gpu_that_is_not_asked_for_is_left_alone(look, settings):
 @pytest.mark.parametrize(
     ("outcome", "found"),
     [
-        (Outcome.CRASHED, "mine.py:Mine: crashed, loss() must return a tensor"),
+        (Outcome.CRASHED, "mine.py:Mine: loss() must return a tensor"),
         (
             Outcome.INVALID,
             "workload mine.py:Mine does not train: loss() must return a tensor",

@@ -7,6 +7,7 @@ import pytest
 
 from search_spaces import OffloadTarget, TrainingConfig
 from trials import zero
+from trials.errors import WorkloadError
 from trials.host import TrialHost
 from trials.measurement import Outcome
 from trials.spec import Task, TimingPolicy, TrialSpec
@@ -73,7 +74,7 @@ def test_every_technique_trains_and_is_measured(run, tmp_path, knobs):
     found = run(**knobs)
     assert found.outcome == Outcome.COMPLETED, found.reason
     assert found.timing.optimizer_steps >= 5 and found.memory.peak_device_bytes > 0
-    assert list(tmp_path.iterdir()) == []
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 @pytest.mark.slow
@@ -91,6 +92,21 @@ def test_it_trains_to_what_plain_torch_trains_to(run, knobs):
     plain = {"accumulation_steps": knobs.get("accumulation_steps", 1)}
     expected = run(Task.QUALITY, **plain).quality.value
     assert run(Task.QUALITY, **knobs).quality.value == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_disk_that_is_too_small_is_said_by_the_trial(tmp_path):
+    with pytest.raises(WorkloadError, match="GiB free"):
+        zero._prepare_swap_folder(tmp_path / "trial", num_parameters=2**60)
+
+
+def test_a_host_that_is_closed_leaves_nothing_on_the_disk_and_keeps_what_was_there(tmp_path):
+    (tmp_path / "trial").mkdir()
+    host = TrialHost()
+    knobs = {"zero_stage": 3, "offload_target": "nvme"}
+    for options in (knobs, {}):
+        host.run(TrialSpec(workload="byte-gpt", config=config(**options), nvme_path=str(tmp_path)))
+    host.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["trial"]
 
 
 @pytest.mark.slow
@@ -114,7 +130,7 @@ def test_a_lock_stops_a_build_with_words(monkeypatch, tmp_path):
     (tmp_path / "lock").touch()
     monkeypatch.setattr(zero, "_folder_of", lambda name: tmp_path)
     troubles = zero.build_operators(lambda name: None)
-    assert f"then remove {tmp_path}/lock" in troubles[0]
+    assert f"remove {tmp_path}/lock" in troubles[0]
 
 
 def test_a_disk_needs_aio_at_top_level_and_buffers_of_the_largest_parameter():
