@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # read at import
+os.environ["HF_HUB_OFFLINE"] = "1"  # read at the first import
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a CPU trial has the threads it was given
 
+import huggingface_hub.constants
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
@@ -33,6 +34,7 @@ from trials.errors import WorkloadError
 from trials.language import LanguageWorkload
 from trials.references import ModelReference, parse_model
 
+huggingface_hub.constants.HF_HUB_OFFLINE = True  # where something imported it before
 LONGEST_DEFAULT = 1024
 """Tokens per sample of a model that allows more, unless the reference says otherwise."""
 FINE_TUNING_RATE = 5e-5
