@@ -33,7 +33,8 @@ def run_processes(task: str, url: str, count: int) -> list[str]:
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    if done.returncode:
+        pytest.fail(done.stderr)
     return done.stdout.split("\n")[:-1]
 
 
@@ -58,7 +59,8 @@ class SqlStoreContract(StudyStoreContract):
 
     @pytest.mark.slow
     def test_thirty_two_processes_start_at_once_and_lose_no_trial(self, url):
-        assert run_processes("start", url, 32) == ["True"] * 32
+        answers = run_processes("start", url, 32)
+        assert answers == ["True"] * 32, answers
         store = SqlStore.open(url)
         measured = [trial.number for trial in store.trials("study")]
         store.close()
