@@ -6,6 +6,7 @@ ends them at once, and what the first one found is what the trial found.
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -14,6 +15,14 @@ from typing import Any, Protocol
 from trials.measurement import Measurement, MemoryUse, Outcome, StepTiming
 from trials.spec import TrialSpec
 
+BLAMED = (
+    Outcome.OUT_OF_MEMORY,
+    Outcome.CRASHED,
+    Outcome.TIMED_OUT,
+    Outcome.DIVERGED,
+    Outcome.INVALID,
+)
+"""Which outcome explains another: a lost connection reads as ``invalid``."""
 GRACE_SECONDS = 1.0
 """A process that runs out of memory breaks the others' connections; for so long after a first
 failure the others may still say that it was they who failed first."""
@@ -57,12 +66,11 @@ class TrialGroup:
         self._rendezvous = folder / f"{spec.trial_id}.ranks"
         self._found: dict[int, Measurement] = {}
         self._ranks: list[TrialProcess] = []
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.end)
             for rank in range(spec.num_ranks):
                 self._ranks.append(start(spec.of_rank(rank, str(self._rendezvous))))
-        except Exception:
-            self.end()
-            raise
+            undo.pop_all()
 
     @property
     def waitables(self) -> tuple[Any, ...]:
@@ -120,12 +128,12 @@ class TrialGroup:
                 self._found[rank] = found
 
     def _fail(self) -> Measurement:
-        """Return the failure that caused the others: out of memory, or else the first."""
+        """Return the failure that caused the others: the worst, and of equal ones the first."""
         until = time.monotonic() + GRACE_SECONDS
-        while self._unfinished and not self._ran_out and time.monotonic() < until:
-            wait(self.waitables, until - time.monotonic())
+        while self._unfinished and self._blame(self._culprit) > 0 and time.monotonic() < until:
+            wait(self.waitables, max(0.0, until - time.monotonic()))
             self._look()
-        rank = next(iter([*self._ran_out, *self._failed]))
+        rank = self._culprit
         found = self._found[rank]
         self.end()
         assert found.failure is not None
@@ -133,8 +141,11 @@ class TrialGroup:
         return replace(self._together(found), failure=failure)
 
     @property
-    def _ran_out(self) -> list[int]:
-        return [r for r in self._failed if self._found[r].outcome == Outcome.OUT_OF_MEMORY]
+    def _culprit(self) -> int:
+        return min(self._failed, key=self._blame)
+
+    def _blame(self, rank: int) -> int:
+        return BLAMED.index(self._found[rank].outcome)
 
     def _complete(self) -> Measurement:
         self.end()

@@ -18,17 +18,16 @@ from trials.contract import checked_batches, checked_quality, checked_worst_batc
 from trials.devices import GpuGuard, guard_gpu
 from trials.environment import Environment
 from trials.errors import WorkloadError
+from trials.kinds import KindObserver, memory_use
 from trials.machine import host_memory_bytes, processor_name
 from trials.measurement import (
     Measurement,
-    MemoryUse,
     Outcome,
     QualityReading,
     WorkloadFacts,
 )
 from trials.memory import MemoryMeter, meter_for
 from trials.nvml import driver_version
-from trials.optimizers import tensor_bytes
 from trials.outcomes import (
     DivergedError,
     Evidence,
@@ -121,7 +120,7 @@ class Trial:
             foreign_bytes=self._foreign_bytes(),
             workload_file=source_file(self.spec.workload),
         )
-        memory = None if self.meter is None else _memory_use(self.meter, {})
+        memory = None if self.meter is None else memory_use(self.meter, {})
         return failed(*from_exception(error, evidence), memory)
 
     def _foreign_bytes(self) -> int:
@@ -185,7 +184,7 @@ def _measure(trial: Trial) -> Measurement:
     return Measurement(
         outcome=Outcome.COMPLETED,
         timing=timing,
-        memory=_memory_use(meter, by_kind),
+        memory=memory_use(meter, by_kind),
     )
 
 
@@ -201,7 +200,8 @@ def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[S
     needed = trial.spec.timing.warm_up_steps
     micro = trial.spec.config.micro_batch_size
     worst = checked_worst_batch(state.workload, micro)
-    observer = _KindObserver(trial, state)
+    assert trial.meter is not None
+    observer = KindObserver(trial.meter, state.engine)
     readings: list[StepReading] = []
     while state.optimizer_steps < needed and len(readings) < needed + MAX_LEADING_SKIPS:
         is_last = state.optimizer_steps == needed - 1
@@ -351,30 +351,6 @@ def _require_within_budget(spec: TrialSpec, meter: MemoryMeter) -> None:
         raise MemoryError(f"the peak of {peak} bytes is over the budget of {budget} bytes")
 
 
-class _KindObserver:
-    """Reads what is alive before a forward pass, after it and after its backward pass."""
-
-    def __init__(self, trial: Trial, state: TrainingState) -> None:
-        assert trial.meter is not None
-        self._meter, self._engine = trial.meter, state.engine
-        self._allocated: dict[str, int] = {}
-        self._gradients: dict[str, int] = {}
-
-    def __call__(self, moment: str) -> None:
-        self._gradients[moment] = tensor_bytes(self._engine.gradient_tensors())
-        self._allocated[moment] = self._meter.allocated_bytes()
-
-    def by_kind(self) -> dict[str, int]:
-        kept = self._allocated["forward"] - self._allocated["start"]
-        return {
-            "parameters": tensor_bytes(self._engine.parameter_tensors()),
-            "gradients": self._gradients["backward"],
-            "optimizer_state": self._engine.state_bytes(),
-            "activations": max(0, kept),
-            "held_gradients": self._gradients["forward"],
-        }
-
-
 class _ThrashWatch:
     """Raises once the allocator had to empty its cache on two steps running."""
 
@@ -392,22 +368,6 @@ class _ThrashWatch:
             raise ThrashingError(
                 "the allocator empties its cache on every step: it fits only by thrashing"
             )
-
-
-def _memory_use(meter: MemoryMeter, by_kind: dict[str, int]) -> MemoryUse:
-    kinds = dict(by_kind)
-    peak = meter.peak_bytes()
-    if kinds:
-        at_rest = kinds["parameters"] + kinds["optimizer_state"]
-        after_forward = at_rest + kinds["activations"] + kinds.pop("held_gradients")
-        kinds["temporary"] = max(0, peak - max(after_forward, at_rest + kinds["gradients"]))
-    return MemoryUse(
-        peak_device_bytes=peak,
-        peak_reserved_bytes=meter.peak_reserved_bytes(),
-        peak_host_bytes=meter.peak_host_bytes(),
-        by_kind=kinds,
-        allocator_retries=meter.allocator_retries(),
-    )
 
 
 def _version(package: str) -> str | None:

@@ -1,5 +1,6 @@
 """Trials of several processes: two ranks on a CPU, for real."""
 
+import multiprocessing
 import os
 import uuid
 from dataclasses import replace
@@ -10,8 +11,9 @@ import torch
 
 from search_spaces import TrainingConfig
 from trials.engines import PlainEngine
+from trials.groups import TrialGroup
 from trials.host import TrialHost
-from trials.measurement import Outcome
+from trials.measurement import Failure, Measurement, Outcome
 from trials.processes import TRIAL_ID_VARIABLE, tagged
 from trials.ranks import Ranks
 from trials.spec import TimingPolicy, TrialSpec
@@ -28,6 +30,10 @@ def host():
     host = TrialHost()
     yield host
     host.close()
+
+
+def make_failed(outcome, reason):
+    return Measurement(outcome=outcome, failure=Failure(reason=reason, phase="timing"))
 
 
 def group(workload="Small", *, deadline_seconds=60.0, **knobs):
@@ -76,6 +82,49 @@ def test_one_rank_that_dies_ends_all_and_is_named(host):
     found = host.run(group("SecondRankDies"))
     assert found.outcome == Outcome.CRASHED and found.failure.rank == 1
     assert "SIGKILL" in found.reason
+
+
+class Scripted:
+    """A process of a group that has found something already, or never will."""
+
+    seconds_left = 60.0
+
+    def __init__(self, found):
+        self.found = found
+        self.ours, theirs = multiprocessing.Pipe()
+        self.waitables = (self.ours,)
+        self.is_ended = False
+        if found is not None:
+            theirs.send("news")
+
+    def poll(self, timeout_seconds):
+        return self.found
+
+    def cancel(self):
+        pass
+
+    def end(self):
+        self.is_ended = True
+
+
+LOST = make_failed(Outcome.INVALID, reason="RuntimeError: Connection closed by peer")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OUT_OF_MEMORY, Outcome.CRASHED, Outcome.DIVERGED])
+def test_a_lost_connection_never_hides_what_broke_it(tmp_path, outcome):
+    processes = [Scripted(LOST), Scripted(make_failed(outcome, reason="why"))]
+    waiting = iter(processes)
+    trial = TrialGroup(group(), lambda spec: next(waiting), tmp_path)
+    found = trial.result()
+    assert (found.outcome, found.reason) == (outcome, "rank 1: why")
+    assert all(process.is_ended for process in processes)
+
+
+def test_a_process_that_never_says_anything_is_ended_with_the_others(tmp_path):
+    processes = [Scripted(None), Scripted(make_failed(Outcome.DIVERGED, reason="why"))]
+    waiting = iter(processes)
+    found = TrialGroup(group(), lambda spec: next(waiting), tmp_path).result()
+    assert found.failure.rank == 1 and all(process.is_ended for process in processes)
 
 
 def test_nothing_of_a_group_outlives_it(host):
