@@ -275,7 +275,10 @@ PRESSES = {
 @pytest.mark.parametrize(("signals", "words"), PRESSES.values(), ids=PRESSES)
 def test_a_signal_stops_and_says_how_to_go_on(tmp_path, signals, words):
     path = tmp_path / "s.db"
-    with started("run", "--local", "--trials", "200", "--study", "long", store=path) as program:
+    slow = ("--workload", f"{SMALL}:Slow", "--set", "micro_batch_size=8", "--trials", "20")
+    no_quality = ("--objectives", "cost,throughput")
+    flags = ("--local", *slow, *no_quality, "--study", "long")
+    with started("run", *flags, store=path) as program:
         read_to("trial ", program)
         for name in signals:
             program.send_signal(signal.Signals[name])

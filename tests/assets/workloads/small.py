@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import time
 
 import torch
 from torch import nn
@@ -108,6 +109,14 @@ class NeedsMore(Small):
 
     def worst_batch(self, micro_batch_size):
         return torch.zeros(micro_batch_size, 64 * LENGTH, dtype=torch.long)
+
+
+class Slow(Small):
+    """Half a second for each micro-batch: long enough to be interrupted."""
+
+    def loss(self, model, batch):
+        time.sleep(0.5)
+        return super().loss(model, batch)
 
 
 class SecondRankRunsOut(Small):
