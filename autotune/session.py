@@ -287,7 +287,7 @@ def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
     baseline = record.spec.baseline
     if baseline is not None and baseline not in configs:
         batch = baseline.effective_batch_size(record.spec.space.num_devices)
-        reason = refusal(baseline, record.device_facts)
+        reason = record.spec.space.refusal(baseline, record.device_facts)
         reason = reason or f"it makes a global batch of {batch}, or differs from --set"
         raise InvalidConfigError(f"the baseline ({baseline}) cannot be tried here: {reason}")
     return configs

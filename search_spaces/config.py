@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Self
 
 from search_spaces.errors import InvalidConfigError
@@ -34,11 +35,23 @@ class Optimizer(StrEnum):
 
 
 class OffloadTarget(StrEnum):
-    """Where optimizer state lives between steps; at ZeRO stage 3 parameters live there too."""
+    """Where optimizer state lives between steps; at ZeRO stage 3 parameters live there too.
+
+    ``paged`` is memory that a GPU and the host share: what does not fit the GPU moves out by
+    pages (bitsandbytes).
+    """
 
     NONE = "none"
     CPU = "cpu"
     NVME = "nvme"
+    PAGED = "paged"
+
+
+class Sharding(StrEnum):
+    """What shards over the devices of a job: DeepSpeed's ZeRO, or PyTorch's ``fully_shard``."""
+
+    DEEPSPEED = "deepspeed"
+    FSDP = "fsdp"
 
 
 class ActivationOffload(StrEnum):
@@ -55,7 +68,7 @@ class Switch(StrEnum):
     ON = "on"
 
 
-OPTIMIZER_BITS = (32, 8, 4)
+OPTIMIZER_BITS = WEIGHT_BITS = (32, 8, 4)
 MAX_ZERO_STAGE = 3
 
 
@@ -71,18 +84,23 @@ class NumericsClass:
         optimizer: Update rule.
         optimizer_bits: Bits per value of optimizer state.
         effective_batch_size: Samples per optimizer step over all devices.
+        lora_rank: Of the adapters that are trained; 0 trains every weight.
+        weight_bits: Bits per frozen weight.
     """
 
     amp_dtype: AmpDtype
     optimizer: Optimizer = Optimizer.ADAMW
     optimizer_bits: int
     effective_batch_size: int
+    lora_rank: int = 0
+    weight_bits: int = 32
 
     def __str__(self) -> str:
         """Name the class as a person would."""
         optimizer = "" if self.optimizer == Optimizer.ADAMW else f"{self.optimizer} "
         bits = f"{optimizer}{self.optimizer_bits}-bit"
-        return f"{self.amp_dtype}, {bits}, batch {self.effective_batch_size}"
+        adapters = _adapters(self.lora_rank, self.weight_bits)
+        return ", ".join([self.amp_dtype, bits, f"batch {self.effective_batch_size}", *adapters])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +116,19 @@ class TrainingConfig:
         accumulation_steps: Micro-batches per optimizer step.
         optimizer: Update rule.
         optimizer_bits: Bits per value of optimizer state, 32, 8 or 4.
-        zero_stage: What DeepSpeed shards over the devices of a job: 0 nothing, 1 optimizer
-            state, 2 gradients too, 3 parameters too.
+        zero_stage: What is sharded over the devices of a job: 0 nothing, 1 optimizer state,
+            2 gradients too, 3 parameters too.
         offload_target: Where optimizer state lives between steps.
         activation_offload: Where activations wait for the backward pass.
         checkpoint_deepest: 0 lets every block recompute that the interval chooses; k only those
             among the last k.
         compile: Whether ``torch.compile`` compiles the model.
+        sharding: By what; without effect at ``zero_stage`` 0.
+        optimizer_in_backward: Whether each parameter is stepped as soon as its gradient is
+            there, which then is freed.
+        lora_rank: 0 trains every weight; r freezes them all and trains adapters of rank r
+            beside the linear layers of the blocks.
+        weight_bits: Bits per frozen weight of those layers, 32, 8 or 4.
     """
 
     amp_dtype: AmpDtype = AmpDtype.FP32
@@ -118,11 +142,15 @@ class TrainingConfig:
     activation_offload: ActivationOffload = ActivationOffload.NONE
     checkpoint_deepest: int = 0
     compile: Switch = Switch.OFF
+    sharding: Sharding = Sharding.DEEPSPEED
+    optimizer_in_backward: Switch = Switch.OFF
+    lora_rank: int = 0
+    weight_bits: int = 32
 
     def __post_init__(self) -> None:
         """Reject values that are no value of their knob."""
         for name, knob in KNOBS.items():
-            if knob.parse(getattr(self, name)) != getattr(self, name):
+            if not _is_value(name, getattr(self, name)):
                 raise InvalidConfigError(f"{name} must be {knob.allowed}")
 
     @classmethod
@@ -153,6 +181,8 @@ class TrainingConfig:
             optimizer=self.optimizer,
             optimizer_bits=self.optimizer_bits,
             effective_batch_size=self.effective_batch_size(num_devices),
+            lora_rank=self.lora_rank,
+            weight_bits=self.weight_bits,
         )
 
     @property
@@ -168,10 +198,11 @@ class TrainingConfig:
         """Show the knobs on one line; the rarer ones only where they are used."""
         rarer = {
             f"deepest {self.checkpoint_deepest}": self.checkpoint_deepest,
-            f"ZeRO-{self.zero_stage}": self.zero_stage,
+            self._shards: self.zero_stage > 0,
             f"offload {self.offload_target}": self.offload_target != OffloadTarget.NONE,
             "activations on cpu": self.activation_offload != ActivationOffload.NONE,
             "compiled": self.compile == Switch.ON,
+            "stepped in backward": self.optimizer_in_backward == Switch.ON,
         }
         optimizer = "" if self.optimizer == Optimizer.ADAMW else f"{self.optimizer} "
         usual = [
@@ -180,7 +211,13 @@ class TrainingConfig:
             f"batch {self.micro_batch_size}x{self.accumulation_steps}",
             f"{optimizer}{self.optimizer_bits}-bit",
         ]
-        return ", ".join([*usual, *(text for text, is_used in rarer.items() if is_used)])
+        used = [text for text, is_used in rarer.items() if is_used]
+        return ", ".join([*usual, *used, *_adapters(self.lora_rank, self.weight_bits)])
+
+    @property
+    def _shards(self) -> str:
+        name = "FSDP" if self.sharding == Sharding.FSDP else "ZeRO"
+        return f"{name}-{self.zero_stage}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +249,14 @@ def parse_knob(name: str, value: object) -> KnobValue:
         raise InvalidConfigError(f"{name}={value!r}: must be {KNOBS[name].allowed}") from error
 
 
+@lru_cache(typed=True)  # a space has few values and many configs; True is no 1
+def _is_value(name: str, value: KnobValue) -> bool:
+    try:
+        return KNOBS[name].parse(value) == value
+    except (TypeError, ValueError):
+        return False
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint that names the nearest known word and all of them."""
     names = sorted(known)
@@ -226,6 +271,12 @@ def stable_hash(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _adapters(lora_rank: int, weight_bits: int) -> list[str]:
+    if lora_rank == 0:
+        return []
+    return [f"LoRA {lora_rank}" if weight_bits == 32 else f"{weight_bits}-bit LoRA {lora_rank}"]
+
+
 def _whole_number(minimum: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -238,11 +289,14 @@ def _whole_number(minimum: int) -> Callable[[object], int]:
     return parse
 
 
-def _optimizer_bits(value: object) -> int:
-    bits = _whole_number(1)(value)
-    if bits not in OPTIMIZER_BITS:
-        raise InvalidConfigError(f"{bits} is none of {OPTIMIZER_BITS}")
-    return bits
+def _one_of(allowed: tuple[int, ...]) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        number = _whole_number(1)(value)
+        if number not in allowed:
+            raise InvalidConfigError(f"{number} is none of {allowed}")
+        return number
+
+    return parse
 
 
 def _zero_stage(value: object) -> int:
@@ -274,10 +328,10 @@ KNOBS: dict[str, Knob] = {
     "optimizer": Knob(
         parse=lambda v: Optimizer(str(v)), allowed="adamw, lion or sgd", is_ordered=False
     ),
-    "optimizer_bits": Knob(parse=_optimizer_bits, allowed="32, 8 or 4", is_ordered=False),
+    "optimizer_bits": Knob(parse=_one_of(OPTIMIZER_BITS), allowed="32, 8 or 4", is_ordered=False),
     "zero_stage": Knob(parse=_zero_stage, allowed="0, 1, 2 or 3", is_ordered=False),
     "offload_target": Knob(
-        parse=lambda v: OffloadTarget(str(v)), allowed="none, cpu or nvme", is_ordered=False
+        parse=lambda v: OffloadTarget(str(v)), allowed="none, cpu, nvme or paged", is_ordered=False
     ),
     "activation_offload": Knob(
         parse=lambda v: ActivationOffload(str(v)), allowed="none or cpu", is_ordered=False
@@ -286,6 +340,14 @@ KNOBS: dict[str, Knob] = {
         parse=_whole_number(0), allowed="0 (all) or a whole number of blocks", is_ordered=True
     ),
     "compile": Knob(parse=_switch, allowed="on or off", is_ordered=False),
+    "sharding": Knob(
+        parse=lambda v: Sharding(str(v)), allowed="deepspeed or fsdp", is_ordered=False
+    ),
+    "optimizer_in_backward": Knob(parse=_switch, allowed="on or off", is_ordered=False),
+    "lora_rank": Knob(
+        parse=_whole_number(0), allowed="0 (train all weights) or a rank", is_ordered=True
+    ),
+    "weight_bits": Knob(parse=_one_of(WEIGHT_BITS), allowed="32, 8 or 4", is_ordered=False),
 }
 
 assert list(KNOBS) == [field.name for field in fields(TrainingConfig)]

@@ -42,8 +42,9 @@ def small_space(global_batch_size: int, num_devices: int = 1) -> SearchSpace:
 def full_space(global_batch_size: int, num_devices: int = 1) -> SearchSpace:
     """Return every technique; what cannot run here is excluded with its reason.
 
-    The optimizer stays AdamW: another update rule is another training, which is not for memory
-    to decide.
+    The optimizer stays AdamW, and every weight is trained: another update rule and adapters are
+    another training, which is not for memory to decide. Both ways to shard are there where there
+    is something to shard over.
     """
     return SearchSpace.of(
         {
@@ -55,6 +56,8 @@ def full_space(global_batch_size: int, num_devices: int = 1) -> SearchSpace:
             "offload_target": ["none", "cpu", "nvme"],
             "activation_offload": ["none", "cpu"],
             "compile": ["off", "on"],
+            "sharding": ["deepspeed", "fsdp"] if num_devices > 1 else ["deepspeed"],
+            "optimizer_in_backward": ["off", "on"],
         },
         name="full",
         global_batch_size=global_batch_size,

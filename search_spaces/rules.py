@@ -8,15 +8,26 @@ from search_spaces.config import (
     AmpDtype,
     OffloadTarget,
     Optimizer,
+    Sharding,
     Switch,
     TrainingConfig,
 )
 
 TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
-    "8-bit": lambda config: config.optimizer_bits == 8 or config.optimizer == Optimizer.LION,
-    "4-bit": lambda config: config.optimizer_bits == 4,
-    "zero": lambda config: config.zero_stage > 0,
-    "offload-cpu": lambda config: config.offload_target == OffloadTarget.CPU,
+    "8-bit": lambda config: (
+        config.optimizer_bits == 8
+        or config.optimizer == Optimizer.LION
+        or config.weight_bits < 32
+        or config.offload_target == OffloadTarget.PAGED
+    ),
+    "4-bit": lambda config: config.optimizer_bits == 4 or _is_offloaded_by_torchao(config),
+    "lora": lambda config: config.lora_rank > 0,
+    "zero": lambda config: config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED,
+    "offload-cpu": lambda config: (
+        config.offload_target == OffloadTarget.CPU
+        and config.zero_stage > 0
+        and config.sharding == Sharding.DEEPSPEED
+    ),
     "offload-nvme": lambda config: config.offload_target == OffloadTarget.NVME,
     "compile": lambda config: config.compile == Switch.ON,
 }
@@ -31,11 +42,13 @@ class DeviceFacts:
         kind: ``cpu`` or ``cuda``.
         compute_capability: (major, minor) on CUDA, else None.
         missing: Those of ``TECHNIQUES`` that cannot be used there, and why.
+        num_devices: Data-parallel devices of one training job.
     """
 
     kind: str = "cpu"
     compute_capability: tuple[int, int] | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    num_devices: int = 1
 
     def why_missing(self, technique: str) -> str | None:
         """Return why a technique cannot be used here; None if it can."""
@@ -86,34 +99,52 @@ def _technique_must_be_there(config: TrainingConfig, device: DeviceFacts) -> str
     return next(filter(None, map(device.why_missing, used)), None)
 
 
+def _is_offloaded_by_torchao(config: TrainingConfig) -> bool:
+    return config.offload_target == OffloadTarget.CPU and config.zero_stage == 0
+
+
 def _offload_needs_stage(config: TrainingConfig, device: DeviceFacts) -> str | None:
     """Source: DeepSpeed's schema accepts both pairs, and then offloads nothing or fails."""
-    if config.offload_target == OffloadTarget.CPU and config.zero_stage < 1:
-        return "offload_target=cpu needs zero_stage 1 or more: DeepSpeed ignores it at stage 0"
+    if _is_offloaded_by_torchao(config) and device.kind == "cpu":
+        return (
+            "offload_target=cpu needs zero_stage 1 or more on a CPU: DeepSpeed ignores it at "
+            "stage 0, where torchao offloads from GPUs alone"
+        )
     if config.offload_target == OffloadTarget.NVME and config.zero_stage < 3:
         return "offload_target=nvme needs zero_stage=3: DeepSpeed swaps to disk at no other"
     return None
 
 
 def _offload_steps_on_the_cpu(config: TrainingConfig, device: DeviceFacts) -> str | None:
-    """DeepSpeed's own optimizer steps where the state lives; it has AdamW in 32 bits alone."""
-    if config.offload_target == OffloadTarget.NONE:
+    """The host has a fast update for AdamW in 32 bits alone."""
+    if config.offload_target not in (OffloadTarget.CPU, OffloadTarget.NVME):
         return None
+    needs = f"offload_target={config.offload_target} needs"
     if config.optimizer_bits != 32:
-        return (
-            f"offload_target={config.offload_target} needs optimizer_bits=32: the state is "
-            "stepped on the CPU, by DeepSpeed's AdamW"
-        )
+        return f"{needs} optimizer_bits=32: the state is stepped on the CPU, by 32-bit AdamW"
     if config.optimizer != Optimizer.ADAMW:
-        return (
-            f"offload_target={config.offload_target} needs optimizer=adamw: the state is stepped "
-            "on the CPU, by DeepSpeed's AdamW"
-        )
+        return f"{needs} optimizer=adamw: the state is stepped on the CPU, by AdamW alone"
+    if _is_offloaded_by_torchao(config) and config.amp_dtype == AmpDtype.FP16:
+        return f"{needs} bf16 at zero_stage=0: fp16 gradients leave before they are unscaled"
+    return None
+
+
+def _pages_need_cuda(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    """Source: bitsandbytes' paged optimizers lie in CUDA's unified memory."""
+    if config.offload_target != OffloadTarget.PAGED:
+        return None
+    if device.kind != "cuda":
+        return "offload_target=paged needs a GPU: its memory is shared by GPU and host"
+    if config.zero_stage > 0:
+        return "offload_target=paged keeps state per tensor; with zero_stage take cpu or nvme"
+    if config.optimizer == Optimizer.SGD or config.optimizer_bits == 4:
+        return "offload_target=paged exists for adamw and lion in 32 and 8 bits"
     return None
 
 
 def _zero_has_no_loss_scaling(config: TrainingConfig, device: DeviceFacts) -> str | None:
-    if config.zero_stage == 0 or config.amp_dtype != AmpDtype.FP16:
+    is_plain = config.zero_stage == 0 or config.sharding == Sharding.FSDP
+    if is_plain or config.amp_dtype != AmpDtype.FP16:
         return None
     return "fp16 under ZeRO needs DeepSpeed's own loss scaling, which trials do not use; take bf16"
 
@@ -121,14 +152,56 @@ def _zero_has_no_loss_scaling(config: TrainingConfig, device: DeviceFacts) -> st
 def _zero_is_not_compiled(config: TrainingConfig, device: DeviceFacts) -> str | None:
     if config.zero_stage == 0 or config.compile == Switch.OFF:
         return None
-    return "compile=on with ZeRO is not measured: trials compile plain PyTorch alone"
+    return "compile=on with zero_stage is not measured: trials compile plain PyTorch alone"
+
+
+def _fsdp_has_stages(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    """Source: ``fully_shard`` frees gradients, and parameters too if they are resharded."""
+    if config.sharding == Sharding.DEEPSPEED:
+        return None
+    if config.zero_stage < 2:
+        return "sharding=fsdp needs zero_stage 2 or 3: fully_shard shards gradients at least"
+    if config.offload_target == OffloadTarget.NVME:
+        return "offload_target=nvme needs sharding=deepspeed: fully_shard has no disk"
+    if config.optimizer_bits == 8 or config.optimizer == Optimizer.LION:
+        return "sharding=fsdp shards no state of bitsandbytes; take optimizer_bits 32 or 4"
+    if config.weight_bits < 32:
+        return "sharding=fsdp is not measured with quantized weights; take weight_bits=32"
+    return None
 
 
 def _optimizer_has_bits(config: TrainingConfig, device: DeviceFacts) -> str | None:
     if config.optimizer_bits == 4 and config.optimizer != Optimizer.ADAMW:
         return f"optimizer_bits=4 exists for adamw alone, not for {config.optimizer}"
-    if config.optimizer_bits == 4 and config.zero_stage > 0:
+    flattens = config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED
+    if config.optimizer_bits == 4 and flattens:
         return "optimizer_bits=4 keeps state per tensor, and ZeRO flattens tensors; take 8 or 32"
+    return None
+
+
+def _backward_steps_once(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    """Source: a gradient that is used at once can be neither added to, unscaled nor averaged."""
+    if config.optimizer_in_backward == Switch.OFF:
+        return None
+    cannot = "optimizer_in_backward=on uses each gradient at once, so"
+    if config.accumulation_steps > 1:
+        return f"{cannot} accumulation_steps must be 1"
+    if config.amp_dtype == AmpDtype.FP16:
+        return f"{cannot} fp16 cannot unscale all of them before a step; take bf16"
+    if config.zero_stage > 0 or device.num_devices > 1:
+        return f"{cannot} devices cannot average it; one device and zero_stage=0 alone"
+    if config.offload_target == OffloadTarget.CPU:
+        return f"{cannot} it is not for state that is stepped on the CPU"
+    return None
+
+
+def _weights_are_frozen(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    if config.weight_bits == 32:
+        return None
+    if config.lora_rank == 0:
+        return f"weight_bits={config.weight_bits} needs lora_rank: such weights are frozen"
+    if config.zero_stage == 3:
+        return f"weight_bits={config.weight_bits} cannot be sharded; take zero_stage 2 or less"
     return None
 
 
@@ -149,10 +222,14 @@ RULES: tuple[Rule, ...] = (
     Rule(name="tf32-hardware", refuse=_tf32_needs_hardware),
     Rule(name="offload-stage", refuse=_offload_needs_stage),
     Rule(name="offload-optimizer", refuse=_offload_steps_on_the_cpu),
+    Rule(name="paged-device", refuse=_pages_need_cuda),
     Rule(name="zero-loss-scaling", refuse=_zero_has_no_loss_scaling),
     Rule(name="zero-compile", refuse=_zero_is_not_compiled),
+    Rule(name="fsdp-stage", refuse=_fsdp_has_stages),
     Rule(name="optimizer-bits", refuse=_optimizer_has_bits),
     Rule(name="deepest-interval", refuse=_deepest_needs_interval),
+    Rule(name="backward-step", refuse=_backward_steps_once),
+    Rule(name="weight-bits", refuse=_weights_are_frozen),
     Rule(name="activation-offload-device", refuse=_activations_move_on_cuda),
     Rule(name="technique", refuse=_technique_must_be_there),
 )

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from search_spaces.config import (
@@ -142,13 +142,13 @@ class SearchSpace:
         """Yield every combination that reaches the global batch, rules aside, in a fixed order."""
         names = [knob for knob, _ in self.values]
         for point in itertools.product(*(listed for _, listed in self.values)):
-            values: dict[str, object] = dict(zip(names, point, strict=True))
+            values = dict(zip(names, point, strict=True))
             if "accumulation_steps" not in values:
-                steps = self._derived_accumulation(int(values["micro_batch_size"]))  # type: ignore[call-overload]
+                steps = self._derived_accumulation(int(values["micro_batch_size"]))
                 if steps is None:
                     continue
                 values["accumulation_steps"] = steps
-            config = TrainingConfig.from_mapping(values)
+            config = TrainingConfig(**values)  # type: ignore[arg-type]
             if self._reaches_batch(config):
                 yield config
 
@@ -158,7 +158,8 @@ class SearchSpace:
         Raises:
             EmptySpaceError: None may; the message gives the reasons.
         """
-        kept = tuple(c for c in self.combinations() if refusal(c, device) is None)
+        job = self._job_on(device)
+        kept = tuple(c for c in self.combinations() if refusal(c, job) is None)
         if not kept:
             reasons = sorted({e.reason for e in self.exclusions(device)})
             raise EmptySpaceError(f"nothing to try in space {self.name!r}: {'; '.join(reasons)}")
@@ -166,11 +167,19 @@ class SearchSpace:
 
     def exclusions(self, device: DeviceFacts) -> tuple[Exclusion, ...]:
         """Return every combination that the rules keep from being tried, with its reason."""
+        job = self._job_on(device)
         return tuple(
             Exclusion(config=config, reason=reason)
             for config in self.combinations()
-            if (reason := refusal(config, device)) is not None
+            if (reason := refusal(config, job)) is not None
         )
+
+    def refusal(self, config: TrainingConfig, device: DeviceFacts) -> str | None:
+        """Return why a config cannot run on a device as part of this space's job, or None."""
+        return refusal(config, self._job_on(device))
+
+    def _job_on(self, device: DeviceFacts) -> DeviceFacts:
+        return replace(device, num_devices=self.num_devices)
 
     def _with_values(self, values: Mapping[str, object]) -> Self:
         return type(self).of(

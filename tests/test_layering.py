@@ -10,8 +10,9 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
-        *("language", "memory", "optimizers", "ranks", "runner", "techniques", "training"),
+        *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines"),
+        *("fsdp", "huggingface", "language", "low_bit", "memory", "optimizers", "ranks"),
+        *("runner", "techniques", "training"),
         *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
@@ -20,10 +21,11 @@ DOORS = {
     "transformers": {"trials/huggingface.py"},
     "huggingface_hub": {"trials/huggingface.py"},
     "sklearn": set(),
-    "bitsandbytes": {"trials/optimizers.py"},
+    "bitsandbytes": {"trials/low_bit.py"},
+    "peft": {"trials/adapters.py"},
     "pynvml": {"trials/nvml.py"},
     "deepspeed": {"trials/zero.py"},
-    "torchao": {"trials/optimizers.py"},
+    "torchao": {"trials/low_bit.py"},
     "optuna": {"autotune/optimizer/"},
     "optuna_dashboard": {"autotune/optimizer/dashboard.py"},
     "ray": {"autotune/workers/ray_slots.py", "autotune/workers/ray_bootstrap.py"},

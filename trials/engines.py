@@ -1,15 +1,16 @@
 """How a training step is taken: forward, backward, optimizer step. Plain PyTorch, or another."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 
 from search_spaces import ActivationOffload, AmpDtype, Switch, TrainingConfig
-from trials.optimizers import build_optimizer, state_bytes, step_uncompiled
+from trials.optimizers import build_optimizer, state_bytes
 from trials.ranks import Replica
 
 AUTOCAST_DTYPES = {AmpDtype.BF16: torch.bfloat16, AmpDtype.FP16: torch.float16}
@@ -94,16 +95,10 @@ class PlainEngine(Engine):
         self.model = model
         if config.compile == Switch.ON:
             model.compile()
-        self.optimizer = build_optimizer(
-            model.parameters(),
-            kind=config.optimizer,
-            bits=config.optimizer_bits,
-            learning_rate=learning_rate,
-        )
-        step_uncompiled(self.optimizer, device)
+        self.optimizer = build_optimizer(model.parameters(), config, device, learning_rate)
         is_scaled = config.amp_dtype == AmpDtype.FP16
         self._scaler = torch.amp.GradScaler(device.type, enabled=is_scaled)
-        self.optimizer.register_step_post_hook(self._count_step)
+        after_step(self.optimizer, self._count_step)
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
         """See Engine."""
@@ -121,8 +116,70 @@ class PlainEngine(Engine):
         """See Engine."""
         return state_bytes(self.optimizer, self._device)
 
-    def _count_step(self, *_: object) -> None:
+    def _count_step(self) -> None:
         self.optimizer_steps += 1
+
+
+class BackwardEngine(Engine):
+    """Steps each parameter within the backward pass, and frees its gradient at once."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainingConfig,
+        device: torch.device,
+        learning_rate: float,
+    ) -> None:
+        """Take over a model that is on its device already.
+
+        Raises:
+            TrialSetupError: The optimizer's package cannot be imported.
+        """
+        super().__init__(config, device)
+        self.model = model
+        if config.compile == Switch.ON:
+            model.compile()
+        self._optimizers = {
+            parameter: build_optimizer([parameter], config, device, learning_rate)
+            for parameter in model.parameters()
+            if parameter.requires_grad
+        }
+        self._has_stepped = False
+        for parameter in self._optimizers:
+            parameter.register_post_accumulate_grad_hook(self._step_parameter)  # type: ignore[no-untyped-call]
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """See Engine."""
+        assert is_last, "the gradients of an earlier micro-batch are used up"
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> bool:
+        """See Engine."""
+        has_stepped, self._has_stepped = self._has_stepped, False
+        self.optimizer_steps += has_stepped
+        return not has_stepped
+
+    def state_bytes(self) -> int:
+        """See Engine."""
+        return sum(state_bytes(one, self._device) for one in self._optimizers.values())
+
+    def _step_parameter(self, parameter: Tensor) -> None:
+        optimizer = self._optimizers[parameter]  # type: ignore[index]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        self._has_stepped = True
+
+
+def after_step(optimizer: torch.optim.Optimizer, call: Callable[[], None]) -> None:
+    """Have a function called after each step; not all optimizers keep torch's hooks."""
+    step = optimizer.step
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        call()
+        return result
+
+    optimizer.step = counted  # type: ignore[method-assign]
 
 
 def set_matmul_precision(config: TrainingConfig) -> None:

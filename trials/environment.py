@@ -40,6 +40,7 @@ class Environment:
     bitsandbytes: str | None = None
     deepspeed: str | None = None
     torchao: str | None = None
+    peft: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -14,6 +14,11 @@ from trials.machine import host_free_bytes
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
+_EXACT_BYTES = 128 * 1024
+"""glibc's own first threshold: larger blocks are mapped one by one, and unmapped when freed."""
+_FAST_BYTES = 32 * 1024**2
+"""The threshold to which glibc raises it by itself as a program frees large blocks."""
 
 
 class MemoryMeter(ABC):
@@ -22,6 +27,14 @@ class MemoryMeter(ABC):
     @abstractmethod
     def start(self, budget_bytes: int | None) -> None:
         """Take the baseline, forget earlier peaks, and enforce the budget from now on."""
+
+    @abstractmethod
+    def restart(self, budget_bytes: int | None) -> None:
+        """Forget earlier peaks and enforce a budget from now on; the baseline stays."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Take the peak so far as the peak where measuring it costs time, before that is timed."""
 
     @abstractmethod
     def lift(self) -> None:
@@ -59,20 +72,45 @@ class CpuMeter(MemoryMeter):
     resident set then and less the file pages (code, mostly) that came in since. The budget is
     ``RLIMIT_DATA``: the kernel refuses memory beyond it. Only the soft limit is lowered, because
     reporting must be able to lift it again.
+
+    glibc keeps most of what is freed for later, and how much depends on what the process did
+    before: up to 70 % on top of what is in use. So it is told to give large blocks back, as
+    long as memory is measured. That costs time, up to half as much again; ``settle`` tells it to
+    be fast again, and what it holds from then on does not count.
     """
+
+    _settled_peak: int | None = None
 
     def start(self, budget_bytes: int | None) -> None:
         """See MemoryMeter."""
         gc.collect()
-        _CLEAR_REFS.write_text(_RESET_PEAK)
+        _tune_malloc(_EXACT_BYTES)
+        _give_back_freed()
+        self._baseline_data = _status_bytes("VmData")
         self._baseline_resident = _status_bytes("VmRSS")
         self._baseline_files = _status_bytes("RssFile")
         self._baseline_heap = _heap_bytes()
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+        self._watch(budget_bytes)
+
+    def restart(self, budget_bytes: int | None) -> None:
+        """See MemoryMeter."""
+        gc.collect()
+        _give_back_freed()
+        self._watch(budget_bytes)
+
+    def _watch(self, budget_bytes: int | None) -> None:
+        _CLEAR_REFS.write_text(_RESET_PEAK)
         self._limit: int | None = None
         if budget_bytes is not None:
-            self._limit = _status_bytes("VmData") + budget_bytes
+            self._limit = self._baseline_data + budget_bytes
             resource.setrlimit(resource.RLIMIT_DATA, (self._limit, self._hard))
+
+    def settle(self) -> None:
+        """See MemoryMeter."""
+        self._settled_peak = self.peak_bytes()
+        self.lift()
+        _tune_malloc(_FAST_BYTES)
 
     def lift(self) -> None:
         """See MemoryMeter."""
@@ -84,12 +122,15 @@ class CpuMeter(MemoryMeter):
 
     def peak_bytes(self) -> int:
         """See MemoryMeter."""
-        files = _status_bytes("RssFile") - self._baseline_files
-        return max(0, _status_bytes("VmHWM") - self._baseline_resident - files)
+        return self._high_water_bytes() if self._settled_peak is None else self._settled_peak
 
     def peak_reserved_bytes(self) -> int | None:
         """See MemoryMeter."""
         return None
+
+    def _high_water_bytes(self) -> int:
+        files = _status_bytes("RssFile") - self._baseline_files
+        return max(0, _status_bytes("VmHWM") - self._baseline_resident - files)
 
     def peak_host_bytes(self) -> int:
         """See MemoryMeter."""
@@ -119,15 +160,27 @@ class CudaMeter(MemoryMeter):
         """See MemoryMeter."""
         gc.collect()
         torch.cuda.empty_cache()
+        self._baseline = torch.cuda.memory_allocated(self._device)
+        self._watch(budget_bytes)
+
+    def restart(self, budget_bytes: int | None) -> None:
+        """See MemoryMeter."""
+        gc.collect()
+        torch.cuda.empty_cache()
+        self._watch(budget_bytes)
+
+    def _watch(self, budget_bytes: int | None) -> None:
         self._budget = budget_bytes
         if budget_bytes is not None:
             total = torch.cuda.get_device_properties(self._device).total_memory
             fraction = min(1.0, budget_bytes / total)
             torch.cuda.set_per_process_memory_fraction(fraction, self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
-        self._baseline = torch.cuda.memory_allocated(self._device)
         self._retries = self._num_retries()
         _CLEAR_REFS.write_text(_RESET_PEAK)
+
+    def settle(self) -> None:
+        """See MemoryMeter. The caching allocator counts what is in use without a cost."""
 
     def lift(self) -> None:
         """See MemoryMeter."""
@@ -197,6 +250,21 @@ class _MallocInfo(ctypes.Structure):
             *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
         )
     ]
+
+
+def _tune_malloc(threshold_bytes: int) -> None:
+    """Have glibc map blocks from this size on, and keep twice as much free as its own; once."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, threshold_bytes)
+        mallopt(_M_TRIM_THRESHOLD, 2 * threshold_bytes)
+
+
+def _give_back_freed() -> None:
+    """Return to the kernel what the C library keeps of freed memory, where it can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _heap_bytes() -> int:

@@ -1,4 +1,4 @@
-"""Optimizers by update rule and width of their state. The only door to bitsandbytes and torchao.
+"""Optimizers by update rule and width of their state.
 
 32 bits are torch's own, except Lion; 8 bits are bitsandbytes' block-wise kind, which keeps tensors
 under 4,096 elements in 32 bits; 4 bits are torchao's, which does the same, and bitsandbytes has
@@ -6,16 +6,19 @@ none. torchao compiles its update on CUDA. On a CPU it runs uncompiled here: com
 of seconds and memory that would count as the trial's.
 """
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from search_spaces import Optimizer
-from trials.errors import TrialSetupError
+from search_spaces import OffloadTarget, Optimizer, TrainingConfig
+from trials.low_bit import (
+    inner_optimizers,
+    low_bit_optimizer,
+    offloaded_adamw,
+    step_uncompiled,
+)
 
 RELATIVE_LEARNING_RATE = {Optimizer.ADAMW: 1.0, Optimizer.LION: 0.2, Optimizer.SGD: 10.0}
 """To AdamW's. Lion's authors advise 3 to 10 times less (Chen et al. 2023, section 5); SGD, whose
@@ -23,77 +26,42 @@ step is not normalised, takes about ten times more."""
 
 SGD_MOMENTUM = 0.9
 
-_CLASSES = {
-    (Optimizer.ADAMW, 32): ("torch.optim", "AdamW"),
-    (Optimizer.SGD, 32): ("torch.optim", "SGD"),
-    (Optimizer.LION, 32): ("bitsandbytes.optim", "Lion"),
-    (Optimizer.ADAMW, 8): ("bitsandbytes.optim", "AdamW8bit"),
-    (Optimizer.SGD, 8): ("bitsandbytes.optim", "SGD8bit"),
-    (Optimizer.LION, 8): ("bitsandbytes.optim", "Lion8bit"),
-    (Optimizer.ADAMW, 4): ("torchao.optim", "AdamW4bit"),
+_TORCH: dict[Optimizer, Callable[..., torch.optim.Optimizer]] = {
+    Optimizer.ADAMW: torch.optim.AdamW,
+    Optimizer.SGD: torch.optim.SGD,
 }
-_BROKEN = (ImportError, OSError, RuntimeError, AttributeError)
-"""What an import of a package raises whose libraries do not fit this machine."""
 
 
 def build_optimizer(
     parameters: Iterable[nn.Parameter],
-    *,
-    kind: Optimizer,
-    bits: int,
+    config: TrainingConfig,
+    device: torch.device,
     learning_rate: float,
 ) -> torch.optim.Optimizer:
     """Return an optimizer over the trained parameters.
 
     Args:
         parameters: Frozen ones are left out.
-        kind: Update rule.
-        bits: Per value of state.
+        config: Whose update rule and bits, and at ``zero_stage`` 0 whose offload target, it has.
+        device: Where it steps.
         learning_rate: As for AdamW; see ``RELATIVE_LEARNING_RATE``.
 
     Raises:
         TrialSetupError: The package that has it cannot be imported.
     """
+    kind, bits = config.optimizer, config.optimizer_bits
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     options: dict[str, Any] = {"lr": learning_rate * RELATIVE_LEARNING_RATE[kind]}
     if kind == Optimizer.SGD:
         options["momentum"] = SGD_MOMENTUM
-    optimizer: torch.optim.Optimizer = _optimizer_class(kind, bits)(trained, **options)
+    if config.zero_stage == 0 and config.offload_target == OffloadTarget.CPU:
+        return offloaded_adamw(trained, **options)
+    is_paged = config.offload_target == OffloadTarget.PAGED
+    if bits == 32 and kind in _TORCH and not is_paged:
+        return _TORCH[kind](trained, **options)
+    optimizer = low_bit_optimizer(kind, bits, is_paged=is_paged)(trained, **options)
+    step_uncompiled(optimizer, device)
     return optimizer
-
-
-def step_uncompiled(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Keep a CPU trial's optimizer from compiling its update; does nothing to most."""
-    if device.type != "cpu" or not type(optimizer).__module__.startswith("torchao"):
-        return
-    step = optimizer.step
-
-    def uncompiled(*args: Any, **kwargs: Any) -> Any:
-        with torch.compiler.set_stance("force_eager"):
-            return step(*args, **kwargs)
-
-    optimizer.step = uncompiled  # type: ignore[method-assign]
-
-
-def missing_8bit() -> str | None:
-    """Return why 8-bit optimizers cannot be used here; None if they can."""
-    try:
-        importlib.import_module("bitsandbytes.optim")
-    except _BROKEN as error:  # being installed is not enough
-        reason = " ".join(str(error).split())[:200]
-        return (
-            f"8-bit optimizers and lion need bitsandbytes, which cannot be imported here: {reason}"
-        )
-    return None
-
-
-def missing_4bit() -> str | None:
-    """Return why 4-bit optimizers cannot be used here; None if they can."""
-    if importlib.util.find_spec("torchao") is not None:  # importing it takes seconds
-        return None
-    return (
-        "optimizer_bits=4 needs torchao, which is not installed: pip install 'autotune[low-bit]'"
-    )
 
 
 def state_bytes(optimizer: torch.optim.Optimizer, device: torch.device | None = None) -> int:
@@ -105,7 +73,8 @@ def state_bytes(optimizer: torch.optim.Optimizer, device: torch.device | None = 
     """
     return tensor_bytes(
         value
-        for state in optimizer.state.values()
+        for inner in inner_optimizers(optimizer)
+        for state in inner.state.values()
         for value in state.values()
         if isinstance(value, Tensor) and (device is None or value.device.type == device.type)
     )
@@ -128,17 +97,5 @@ def _plain_parts(tensor: Tensor) -> list[Tensor]:
     if flatten is None:
         return [tensor]
     names, _ = flatten()
-    return [part for name in names for part in _plain_parts(getattr(tensor, name))]
-
-
-def _optimizer_class(kind: Optimizer, bits: int) -> Callable[..., Any]:
-    module, name = _CLASSES[kind, bits]
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except _BROKEN as error:
-        package = module.partition(".")[0]
-        raise TrialSetupError(
-            f"optimizer={kind} with optimizer_bits={bits} needs {package}, which cannot be "
-            f"imported: {error}"
-        ) from error
-    return found
+    parts = (getattr(tensor, name) for name in names)
+    return [plain for part in parts if isinstance(part, Tensor) for plain in _plain_parts(part)]

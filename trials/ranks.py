@@ -1,4 +1,4 @@
-"""Processes that train one model together, a device each. The only door to torch.distributed."""
+"""Processes that train one model together, a device each, and the group that they form."""
 
 import os
 from dataclasses import dataclass

@@ -99,15 +99,29 @@ class Trial:
             )
 
     def start_meter(self) -> MemoryMeter:
-        """Warm the process up and count memory from here on."""
+        """Warm the process up and count memory from here on.
+
+        Weights that are to be quantized are first whole, on the host, where a GPU's trial has
+        them too: the budget then holds from ``count_built_model`` on.
+        """
         meter = meter_for(self.device)
         self.join_ranks()
         warm_up_process(self.spec.config, self.device, self.spec.nvme_folder, self.ranks)
         if self.guard is not None:
             self.guard.settle(meter.peak_reserved_bytes() or 0)
-        meter.start(self.spec.memory_budget_bytes)
+        budget = self.spec.memory_budget_bytes
+        meter.start(None if self._quantizes_weights else budget)
         self.meter = meter
         return meter
+
+    def count_built_model(self) -> None:
+        """Leave out of the peak what building the model took beyond it, if the host built it."""
+        if self.meter is not None and self._quantizes_weights:
+            self.meter.restart(self.spec.memory_budget_bytes)
+
+    @property
+    def _quantizes_weights(self) -> bool:
+        return self.spec.config.weight_bits < 32
 
     def failure(self, error: Exception) -> Measurement:
         """Classify what the trial raised. The budget must be lifted first."""
@@ -163,6 +177,8 @@ def _measure(trial: Trial) -> Measurement:
     started = time.perf_counter()
     by_kind, warm_up = _warm_up(trial, state)
     warm_up_seconds = time.perf_counter() - started
+    _require_within_budget(spec, meter)
+    meter.settle()
     trial.enter("timing")
     readings = _time_steps(trial, state)
     meter.lift()
@@ -192,7 +208,9 @@ def _begin(trial: Trial, workload: Workload) -> TrainingState:
     trial.enter("build")
     torch.manual_seed(trial.spec.seed)
     spec = trial.spec
-    return begin_training(workload, spec.config, trial.device, spec.nvme_folder, trial.ranks)
+    state = begin_training(workload, spec.config, trial.device, spec.nvme_folder, trial.ranks)
+    trial.count_built_model()
+    return state
 
 
 def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[StepReading]]:
@@ -331,6 +349,7 @@ def _environment(trial: Trial) -> Measurement:
         bitsandbytes=_version("bitsandbytes"),
         deepspeed=_version("deepspeed"),
         torchao=_version("torchao"),
+        peft=_version("peft"),
         missing=missing_techniques(trial.device, trial.spec.nvme_path),
     )
     return Measurement(outcome=Outcome.COMPLETED, environment=environment)

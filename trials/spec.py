@@ -10,7 +10,7 @@ from search_spaces import OffloadTarget, TrainingConfig, stable_hash
 from trials.codec import from_plain, to_plain
 from trials.errors import SpecError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Counts changes to how a trial measures; measurements of another version are not comparable."""
 
 

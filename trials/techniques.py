@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 from search_spaces import OffloadTarget
-from trials.optimizers import missing_4bit, missing_8bit
+from trials.adapters import missing_lora
+from trials.low_bit import missing_4bit, missing_8bit
 from trials.zero import missing_nvme_folder, missing_offload, missing_zero
 
 
@@ -20,6 +21,7 @@ def missing_techniques(device: torch.device, nvme_path: str | None) -> tuple[tup
     reasons = {
         "8-bit": missing_8bit(),
         "4-bit": missing_4bit(),
+        "lora": missing_lora(),
         "zero": missing_zero(device.type),
         "offload-cpu": missing_offload(OffloadTarget.CPU),
         "offload-nvme": missing_offload(OffloadTarget.NVME) or missing_nvme_folder(folder),

@@ -2,17 +2,18 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from search_spaces import TrainingConfig
+from search_spaces import Sharding, Switch, TrainingConfig
+from trials.adapters import add_adapters
 from trials.checkpointing import checkpoint_blocks
 from trials.contract import checked_loss, counted_units
-from trials.engines import Engine, PlainEngine, set_matmul_precision
+from trials.engines import BackwardEngine, Engine, PlainEngine, set_matmul_precision
 from trials.outcomes import DivergedError
 from trials.ranks import Ranks, replicated
 from trials.timing import StepReading
@@ -73,24 +74,43 @@ def begin_training(
         TrialSetupError: What the config needs is not there.
     """
     set_matmul_precision(config)
-    model = workload.build().to(device)
-    checkpoint_blocks(
-        workload.blocks(model), config.checkpoint_interval, config.checkpoint_deepest
-    )
+    model = workload.build()
+    blocks = workload.blocks(model)
+    if config.lora_rank > 0:
+        add_adapters(model, blocks, config)
+    model = model.to(device)
+    checkpoint_blocks(blocks, config.checkpoint_interval, config.checkpoint_deepest)
     model.train()
-    rate = workload.learning_rate
-    if config.zero_stage == 0:
-        if ranks is not None and ranks.count > 1:
-            model = replicated(model, device)
-        engine: Engine = PlainEngine(model, config, device, rate)
-    else:
-        # Only what shards pays for the import of DeepSpeed.
-        from trials.zero import ZeroEngine
-
-        engine = ZeroEngine(model, config, device, learning_rate=rate, nvme_folder=nvme_folder)
-    alone = Ranks(rank=0, count=1, device=device)
+    ranks = ranks or Ranks(rank=0, count=1, device=device)
+    engine = _engine(model, blocks, config, ranks, workload.learning_rate, nvme_folder)
     return TrainingState(
-        workload=workload, config=config, device=device, engine=engine, ranks=ranks or alone
+        workload=workload, config=config, device=device, engine=engine, ranks=ranks
+    )
+
+
+def _engine(
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    config: TrainingConfig,
+    ranks: Ranks,
+    learning_rate: float,
+    nvme_folder: Path | None,
+) -> Engine:
+    """Return what takes the steps of a config. Only what shards pays for the imports."""
+    if config.zero_stage == 0 and ranks.count > 1:
+        return PlainEngine(replicated(model, ranks.device), config, ranks.device, learning_rate)
+    if config.optimizer_in_backward == Switch.ON:
+        return BackwardEngine(model, config, ranks.device, learning_rate)
+    if config.zero_stage == 0:
+        return PlainEngine(model, config, ranks.device, learning_rate)
+    if config.sharding == Sharding.FSDP:
+        from trials.fsdp import FsdpEngine
+
+        return FsdpEngine(model, blocks, config, ranks, learning_rate)
+    from trials.zero import ZeroEngine
+
+    return ZeroEngine(
+        model, config, ranks.device, learning_rate=learning_rate, nvme_folder=nvme_folder
     )
 
 

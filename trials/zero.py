@@ -80,12 +80,7 @@ class ZeroEngine(Engine):
         is_offloaded = config.offload_target != OffloadTarget.NONE
         own = None
         if not is_offloaded:
-            own = build_optimizer(
-                trained,
-                kind=config.optimizer,
-                bits=config.optimizer_bits,
-                learning_rate=learning_rate,
-            )
+            own = build_optimizer(trained, config, device, learning_rate)
         _load_operators()
         import deepspeed
 

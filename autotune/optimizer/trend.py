@@ -14,6 +14,7 @@ from search_spaces import (
     AmpDtype,
     OffloadTarget,
     Optimizer,
+    Sharding,
     Switch,
     TrainingConfig,
 )
@@ -70,6 +71,10 @@ def _features(config: TrainingConfig) -> list[float]:
         float(config.activation_offload != ActivationOffload.NONE),
         float(config.checkpoint_deepest > 0),
         float(config.compile == Switch.ON),
+        float(config.sharding == Sharding.FSDP),
+        float(config.optimizer_in_backward == Switch.ON),
+        float(config.lora_rank > 0),
+        math.log2(config.weight_bits),
         *(float(config.amp_dtype == dtype) for dtype in AmpDtype),
         *(float(config.offload_target == target) for target in OffloadTarget),
     ]

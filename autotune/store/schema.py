@@ -36,6 +36,10 @@ def _knobs() -> list[Column[object]]:
         Column("activation_offload", Text, nullable=False),
         Column("checkpoint_deepest", Integer, nullable=False),
         Column("compile", Text, nullable=False),
+        Column("sharding", Text, nullable=False, server_default="deepspeed"),
+        Column("optimizer_in_backward", Text, nullable=False, server_default="off"),
+        Column("lora_rank", Integer, nullable=False, server_default="0"),
+        Column("weight_bits", Integer, nullable=False, server_default="32"),
     ]
 
 

@@ -1,6 +1,13 @@
 import pytest
 
-from search_spaces import RULES, TECHNIQUES, DeviceFacts, TrainingConfig, refusal
+from search_spaces import (
+    RULES,
+    TECHNIQUES,
+    DeviceFacts,
+    SearchSpace,
+    TrainingConfig,
+    refusal,
+)
 
 CPU = DeviceFacts()
 
@@ -43,6 +50,7 @@ def test_other_dtypes_are_kept_on_old_hardware(dtype):
         ("offload-cpu", {"zero_stage": 1, "offload_target": "cpu"}),
         ("offload-nvme", {"zero_stage": 3, "offload_target": "nvme"}),
         ("compile", {"compile": "on"}),
+        ("lora", {"lora_rank": 8}),
     ],
 )
 def test_a_technique_that_is_missing_is_refused_with_its_reason(technique, knobs):
@@ -71,6 +79,17 @@ FORBIDDEN = [
     ({"checkpoint_deepest": 2}, "does nothing while checkpoint_interval=0"),
     ({"activation_offload": "cpu"}, "moves nothing where the CPU is the device"),
     ({"amp_dtype": "tf32"}, "a CPU has none"),
+    ({"offload_target": "paged"}, "needs a GPU"),
+    ({"sharding": "fsdp"}, "needs zero_stage 2 or 3"),
+    ({"sharding": "fsdp", "zero_stage": 1}, "needs zero_stage 2 or 3"),
+    ({"sharding": "fsdp", "zero_stage": 3, "offload_target": "nvme"}, "fully_shard has no disk"),
+    ({"sharding": "fsdp", "zero_stage": 3, "optimizer_bits": 8}, "no state of bitsandbytes"),
+    ({"sharding": "fsdp", "zero_stage": 3, "optimizer": "lion"}, "no state of bitsandbytes"),
+    ({"optimizer_in_backward": "on", "accumulation_steps": 2}, "accumulation_steps must be 1"),
+    ({"optimizer_in_backward": "on", "amp_dtype": "fp16"}, "cannot unscale"),
+    ({"optimizer_in_backward": "on", "zero_stage": 1}, "cannot average"),
+    ({"weight_bits": 4}, "needs lora_rank"),
+    ({"weight_bits": 8, "lora_rank": 4, "zero_stage": 3}, "cannot be sharded"),
 ]
 
 
@@ -86,6 +105,12 @@ def test_a_pair_that_cannot_work_is_refused_with_its_reason(knobs, words):
         {"offload_target": "nvme", "zero_stage": 3, "amp_dtype": "bf16"},
         {"zero_stage": 2, "optimizer_bits": 8},
         {"checkpoint_deepest": 2, "checkpoint_interval": 1},
+        {"sharding": "fsdp", "zero_stage": 2, "optimizer": "sgd", "amp_dtype": "fp16"},
+        {"sharding": "fsdp", "zero_stage": 3, "offload_target": "cpu"},
+        {"sharding": "fsdp", "zero_stage": 3, "optimizer_bits": 4},
+        {"optimizer_in_backward": "on", "optimizer_bits": 8},
+        {"lora_rank": 4, "weight_bits": 4, "zero_stage": 2},
+        {"lora_rank": 4, "zero_stage": 3},
     ],
     ids=str,
 )
@@ -98,6 +123,44 @@ def test_tf32_and_activation_offload_are_for_gpus():
     assert refusal(tf32, cuda(8, 0)) is None and "7.5" in refusal(tf32, cuda(7, 5))
     moved = TrainingConfig.from_mapping({"activation_offload": "cpu"})
     assert refusal(moved, cuda(8, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"optimizer": "sgd"}, "exists for adamw and lion"),
+        ({"optimizer_bits": 4}, "exists for adamw and lion"),
+        ({"zero_stage": 1}, "take cpu or nvme"),
+        ({"optimizer": "lion", "optimizer_bits": 8}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_paged_state_is_bitsandbytes_on_a_gpu(knobs, words):
+    reason = refusal(TrainingConfig.from_mapping({"offload_target": "paged", **knobs}), cuda(8, 0))
+    assert reason is None if words is None else words in reason
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({}, None),
+        ({"optimizer_bits": 8}, "needs optimizer_bits=32"),
+        ({"amp_dtype": "fp16"}, "before they are unscaled"),
+        ({"optimizer_in_backward": "on"}, "stepped on the CPU"),
+    ],
+    ids=str,
+)
+def test_state_is_offloaded_without_deepspeed_from_a_gpu(knobs, words):
+    reason = refusal(TrainingConfig.from_mapping({"offload_target": "cpu", **knobs}), cuda(8, 0))
+    assert reason is None if words is None else words in reason
+
+
+def test_a_step_in_the_backward_pass_is_for_one_device():
+    space = SearchSpace.of({"optimizer_in_backward": ["on"]}, num_devices=2)
+    assert [exclusion.reason for exclusion in space.exclusions(CPU)] == [
+        refusal(TrainingConfig.from_mapping({"optimizer_in_backward": "on", "zero_stage": 1}), CPU)
+    ]
 
 
 def test_rule_names_are_unique():

@@ -27,10 +27,15 @@ SHAPES = {
 COMBINATIONS = [(kind, bits) for kind in Optimizer for bits in (32, 8)] + [(Optimizer.ADAMW, 4)]
 
 
+def built(parameters, kind=Optimizer.ADAMW, bits=32):
+    config = TrainingConfig(optimizer=kind, optimizer_bits=bits)
+    return build_optimizer(parameters, config, torch.device("cpu"), learning_rate=1e-3)
+
+
 def stepped(shape, kind=Optimizer.ADAMW, bits=32):
     parameter = torch.nn.Parameter(torch.zeros(shape))
     parameter.grad = torch.ones(shape)
-    optimizer = build_optimizer([parameter], kind=kind, bits=bits, learning_rate=1e-3)
+    optimizer = built([parameter], kind, bits)
     optimizer.step()
     return optimizer, parameter
 
@@ -71,7 +76,7 @@ def test_state_takes_its_bits_of_every_value(kind, bits):
 def test_every_optimizer_learns(kind, bits):
     torch.manual_seed(0)
     model = torch.nn.Linear(128, 64)
-    optimizer = build_optimizer(model.parameters(), kind=kind, bits=bits, learning_rate=1e-3)
+    optimizer = built(model.parameters(), kind, bits)
     batch = torch.randn(32, 128)
     target = batch[:, :64]
 
@@ -89,9 +94,7 @@ def test_every_optimizer_learns(kind, bits):
 def test_frozen_parameters_have_no_state():
     frozen = torch.nn.Parameter(torch.zeros(8), requires_grad=False)
     trained = torch.nn.Parameter(torch.zeros(8))
-    optimizer = build_optimizer(
-        [frozen, trained], kind=Optimizer.ADAMW, bits=32, learning_rate=0.1
-    )
+    optimizer = built([frozen, trained])
     assert [p for group in optimizer.param_groups for p in group["params"]] == [trained]
 
 

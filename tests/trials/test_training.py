@@ -168,3 +168,20 @@ def test_fp16_counts_a_skipped_step_and_the_optimizer_does_not_step():
     state.engine._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)
     reading = train_step(state, workload.batches(1, 0))
     assert reading.is_skipped and state.optimizer_steps == 0
+
+
+@pytest.mark.parametrize("knobs", [{}, {"optimizer_bits": 8}, {"checkpoint_interval": 1}], ids=str)
+def test_stepping_in_the_backward_pass_trains_as_stepping_after_it(knobs):
+    workload = load_workload("byte-gpt")
+
+    def losses(**more):
+        torch.manual_seed(0)
+        state = begin_training(workload, config(micro_batch_size=2, **knobs, **more), CPU)
+        batches = workload.batches(2, seed=0)
+        found = [train_step(state, batches).loss for _ in range(4)]
+        assert state.optimizer_steps == 4 and state.engine.state_bytes() > 0
+        return found, state.engine.gradient_tensors()
+
+    after, _ = losses()
+    within, gradients = losses(optimizer_in_backward="on")
+    assert within == pytest.approx(after, rel=1e-6) and gradients == []

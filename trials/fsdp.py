@@ -1,0 +1,60 @@
+"""Sharding by PyTorch alone: ``fully_shard``, for who has no DeepSpeed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+
+from search_spaces import OffloadTarget, TrainingConfig
+from trials.engines import PlainEngine
+from trials.ranks import Ranks
+
+
+class FsdpEngine(PlainEngine):
+    """``fully_shard`` over each block and what is left: stage 2 keeps parameters, 3 frees them.
+
+    Weights and the reduction of gradients stay fp32, as in the other engines; autocast chooses
+    the data type within.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Sequence[nn.Module],
+        config: TrainingConfig,
+        ranks: Ranks,
+        learning_rate: float,
+    ) -> None:
+        """Take over a model that is on its device already.
+
+        Args:
+            model: Its parameters become shards.
+            blocks: Gathered one at a time.
+            config: With ``zero_stage`` 2 or 3.
+            ranks: The group that shards.
+            learning_rate: As for AdamW.
+        """
+        device = ranks.device
+        mesh = DeviceMesh(device.type, torch.arange(ranks.count))
+        policy = OffloadPolicy()
+        if config.offload_target == OffloadTarget.CPU:
+            policy = CPUOffloadPolicy(pin_memory=device.type == "cuda")
+        for module in (*blocks, model):
+            fully_shard(
+                module,
+                mesh=mesh,
+                reshard_after_forward=config.zero_stage == 3,
+                offload_policy=policy,
+            )
+        super().__init__(model, config, device, learning_rate)
+
+    @contextmanager
+    def forward(self, *, is_last: bool = True) -> Iterator[None]:
+        """See Engine."""
+        assert isinstance(self.model, FSDPModule)
+        self.model.set_requires_gradient_sync(is_last)
+        with super().forward(is_last=is_last):
+            yield
