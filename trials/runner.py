@@ -29,6 +29,7 @@ from trials.measurement import (
 from trials.memory import MemoryMeter, meter_for
 from trials.nvml import driver_version
 from trials.outcomes import (
+    DeviceMemoryError,
     DivergedError,
     Evidence,
     SkippedStepsError,
@@ -117,6 +118,7 @@ class Trial:
             free_bytes=budget if self.meter is None else self.meter.free_bytes(),
             budget_bytes=budget,
             peak_bytes=0 if self.meter is None else self.meter.peak_bytes(),
+            device_kind=self.device.type,
             foreign_bytes=self._foreign_bytes(),
             workload_file=source_file(self.spec.workload),
         )
@@ -348,7 +350,7 @@ def _require_within_budget(spec: TrialSpec, meter: MemoryMeter) -> None:
     """Refuse what the kernel let pass: memory that was mapped before the limit was set."""
     budget, peak = spec.memory_budget_bytes, meter.peak_bytes()
     if budget is not None and peak > budget:
-        raise MemoryError(f"the peak of {peak} bytes is over the budget of {budget} bytes")
+        raise DeviceMemoryError(f"the peak of {peak} bytes is over the budget of {budget} bytes")
 
 
 class _ThrashWatch:
