@@ -10,9 +10,9 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
-        *("language", "memory", "optimizers", "ranks", "runner", "techniques", "training"),
-        *("transformer", "vision", "warm_up", "workload", "zero"),
+        *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "evaluation"),
+        *("huggingface", "language", "memory", "optimizers", "ranks", "runner", "techniques"),
+        *("training", "transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {

@@ -152,12 +152,14 @@ class QualityReading:
         samples: Samples trained.
         seed: Of weights and data order.
         train_seconds: Wall time of the training.
+        evaluation_batch_size: Samples evaluated at once, where more ran out of memory.
     """
 
     value: float
     samples: int
     seed: int
     train_seconds: float
+    evaluation_batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 import time
 
 import torch
@@ -95,7 +96,8 @@ class Frozen(Small):
 
 class Prints(Small):
     def build(self):
-        print("error: this is only a word in a healthy run")
+        for stream in (sys.stdout, sys.stderr):
+            print("RuntimeError: CUDA error: out of memory, only words here", file=stream)
         return super().build()
 
 
@@ -163,6 +165,28 @@ class TooLargeToRehearse(LossIsAFloat):
 class EvaluatesToNothing(Small):
     def evaluate(self, model, device):
         return None
+
+
+class EvaluatesInBatches(Small):
+    """Takes 16 MiB for each sample that it evaluates at once."""
+
+    evaluation_batch_size = 64
+
+    def evaluate(self, model, device):
+        torch.ones(self.evaluation_batch_size, 2**22)
+        return super().evaluate(model, device)
+
+
+class EvaluatesInTooMuch(EvaluatesInBatches):
+    def evaluate(self, model, device):
+        torch.ones(2**36)
+
+
+class Halved(Small):
+    """Holds its model in fp16, as a model that is loaded in its checkpoint's dtype."""
+
+    def build(self):
+        return super().build().half()
 
 
 class NotAWorkload:
