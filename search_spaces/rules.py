@@ -11,6 +11,7 @@ from search_spaces.config import (
     Switch,
     TrainingConfig,
 )
+from search_spaces.zero_memory import JobFacts, too_much_for_host
 
 TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
     "8-bit": lambda config: config.optimizer_bits == 8 or config.optimizer == Optimizer.LION,
@@ -31,11 +32,13 @@ class DeviceFacts:
         kind: ``cpu`` or ``cuda``.
         compute_capability: (major, minor) on CUDA, else None.
         missing: Those of ``TECHNIQUES`` that cannot be used there, and why.
+        job: What is to be trained there; None where that does not matter yet.
     """
 
     kind: str = "cpu"
     compute_capability: tuple[int, int] | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    job: JobFacts | None = None
 
     def why_missing(self, technique: str) -> str | None:
         """Return why a technique cannot be used here; None if it can."""
@@ -112,6 +115,10 @@ def _offload_steps_on_the_cpu(config: TrainingConfig, device: DeviceFacts) -> st
     return None
 
 
+def _offload_fits_the_host(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    return None if device.job is None else too_much_for_host(config, device.job)
+
+
 def _zero_has_no_loss_scaling(config: TrainingConfig, device: DeviceFacts) -> str | None:
     if config.zero_stage == 0 or config.amp_dtype != AmpDtype.FP16:
         return None
@@ -149,6 +156,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="tf32-hardware", refuse=_tf32_needs_hardware),
     Rule(name="offload-stage", refuse=_offload_needs_stage),
     Rule(name="offload-optimizer", refuse=_offload_steps_on_the_cpu),
+    Rule(name="offload-host-memory", refuse=_offload_fits_the_host),
     Rule(name="zero-loss-scaling", refuse=_zero_has_no_loss_scaling),
     Rule(name="zero-compile", refuse=_zero_is_not_compiled),
     Rule(name="optimizer-bits", refuse=_optimizer_has_bits),

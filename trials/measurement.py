@@ -2,10 +2,11 @@
 
 import json
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
+from search_spaces import DeviceFacts, JobFacts
 from trials.codec import from_plain, to_plain
 from trials.environment import Environment
 
@@ -187,6 +188,24 @@ class WorkloadFacts:
     quality_direction: Direction
     global_batch_size: int
     quality_samples: int
+
+    def rules_facts(self, environment: Environment, num_ranks: int = 1) -> DeviceFacts:
+        """Return what the rules of a space need where this workload is to be trained.
+
+        Args:
+            environment: On what.
+            num_ranks: Devices that one trial trains on together.
+        """
+        device, host_bytes = environment.device_facts(), environment.host_memory_bytes
+        if host_bytes is None:
+            return device
+        job = JobFacts(
+            num_parameters=self.num_parameters,
+            num_trainable=self.num_trainable,
+            num_ranks=num_ranks,
+            host_bytes=host_bytes,
+        )
+        return replace(device, job=job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -344,6 +344,7 @@ def _environment(trial: Trial) -> Measurement:
         deepspeed=_version("deepspeed"),
         torchao=_version("torchao"),
         missing=missing_techniques(trial.device, trial.spec.nvme_path),
+        host_memory_bytes=host_memory_bytes(),
     )
     return Measurement(outcome=Outcome.COMPLETED, environment=environment)
 
