@@ -241,6 +241,24 @@ def test_when_nothing_fits_the_nearest_config_is_named(tmp_path):
     assert "nearest to fitting: trial" in done.stderr and "--memory-budget" in done.stderr
 
 
+def test_when_every_trial_fails_for_one_reason_the_reason_comes_first(tmp_path):
+    program = tmp_path / "broken.py"
+    program.write_text(
+        "import json, os\nfile = open(os.environ['AUTOTUNE_REPORT_FILE'], 'w')\n"
+        "facts = dict(num_parameters=64, unit='samples', global_batch_size=8,\n"
+        "    quality_name='loss', quality_direction='minimize', quality_samples=8)\n"
+        "print(json.dumps(dict(facts=facts)), file=file, flush=True)\n"
+        "if json.loads(os.environ['AUTOTUNE_CONFIG'])['task'] != 'describe':\n"
+        "    raise ValueError('micro-batch 1 against 8 of the trainer')\n"
+    )
+    workload = f"command:{sys.executable} {program}"
+    pins = ("--set", "optimizer_bits=32", "--set", "checkpoint_interval=0")
+    done = call("run", "--local", "--workload", workload, *pins, "-q", store=tmp_path / "s.db")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: 3 of 3 trials of command:")
+    assert "ValueError: micro-batch 1 against 8 of the trainer" in done.stderr.partition("\n")[0]
+
+
 def test_deleting_a_study_keeps_its_measurements(store):
     assert call("delete", "mine", "--yes", store=store).returncode == 0
     again = call("run", *QUICK, "--study", "again", "-v", store=store)

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from search_spaces import DeviceFacts, OffloadTarget, TrainingConfig, refusal
 from trials.zero import missing_offload
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
@@ -20,7 +22,9 @@ def found(tmp_path_factory):
         (pytest.fail if "CI" in os.environ else pytest.skip)(missing)
     folder = tmp_path_factory.mktemp("swap")
     command = [sys.executable, "-W", "ignore", "-m", "tests.trials.deepspeed_pairs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -135,6 +136,16 @@ class SecondRankDies(Small):
         if os.environ.get("RANK") == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(model, batch)
+
+
+class OnOneMachine(Small):
+    """Needs no program of a cluster, and has its settings as they are."""
+
+    def build(self):
+        assert shutil.which("ssh") is None and shutil.which("pdsh") is None
+        assert os.environ["NCCL_IB_DISABLE"] == "1", "a setting of the cluster is lost"
+        assert not os.path.exists("/job/hostfile")
+        return super().build()
 
 
 class LossIsAFloat(Small):
