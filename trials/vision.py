@@ -114,7 +114,7 @@ class Vision(Workload):
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:
         """See Workload."""
-        parts = self.held_out.images.split(self.evaluation_batch_size)
+        parts = torch.split(self.held_out.images, self.evaluation_batch_size)
         answers = torch.cat([model(images.to(device)).argmax(-1).cpu() for images in parts])
         return float((answers == self.held_out.labels).float().mean())
 

@@ -17,7 +17,7 @@ def test_an_evaluation_that_had_to_be_split_is_told(batch_size, end):
     measurement = make_quality(2.5).measurement
     reading = replace(measurement.quality, evaluation_batch_size=batch_size)
     shown = io.StringIO()
-    Progress(Console(file=shown, width=200))(
+    Progress(Console(file=shown, width=200)).on_event(
         QualityMeasured(numerics="fp32", seed=0, measurement=replace(measurement, quality=reading))
     )
     assert shown.getvalue().strip().endswith(end)
