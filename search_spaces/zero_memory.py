@@ -114,7 +114,7 @@ def too_much_for_host(config: TrainingConfig, job: JobFacts) -> str | None:
     return (
         f"offload_target=cpu at zero_stage={config.zero_stage} keeps at least {_gib(needed)} of "
         f"optimizer state in host memory, and with buffers about {_gib(estimate.host_bytes)} by "
-        f"DeepSpeed's estimate; this machine has {_gib(job.host_bytes)}: take nvme, or more memory"
+        f"DeepSpeed's estimate; this machine has {_gib(job.host_bytes)}; take nvme at zero_stage=3"
     )
 
 

@@ -188,6 +188,13 @@ def test_a_workload_that_exits_is_a_crash_with_its_code(run):
     assert "exit code 3" in found.reason and found.failure.phase == "build"
 
 
+def test_a_library_that_ends_the_process_for_memory_is_heard_and_tried_once_more(run):
+    found = run("EndsForMemory")
+    assert (found.outcome, found.failure.where) == (Outcome.OUT_OF_MEMORY, Where.DEVICE)
+    assert found.failure.phase == "warm_up" and found.is_worth_another_run
+    assert "exit code 1: Error out of memory at line 534" in found.reason
+
+
 def test_a_trial_past_its_deadline_is_ended_and_names_its_phase(run):
     slow = TimingPolicy(min_steps=10_000, max_steps=10_000)
     found = run("byte-gpt", deadline_seconds=1.0, timing=slow)
