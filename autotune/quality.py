@@ -123,7 +123,9 @@ class QualityDesk:
         if first is None:
             return Quality(value=None, reason="its quality run was lost with its slot, twice")
         if first.quality is None:
-            return Quality(value=None, reason=f"quality run {first.outcome}: {first.reason}")
+            assert first.failure is not None
+            where = f"{first.outcome} in phase {first.failure.phase}"
+            return Quality(value=None, reason=f"quality run {where}: {first.reason}")
         return Quality(value=first.quality.value, half_width=self._half_width())
 
     def _drop_failed_reference(self) -> None:

@@ -93,6 +93,7 @@ class StudySpec:
         num_ranks: Devices that one trial trains on together.
         baseline: The user's configuration of today.
         missing: Techniques that could not be used where it was begun, as in ``DeviceFacts``.
+        host_memory_bytes: Memory of the machine where it was begun; None if not known.
     """
 
     name: str
@@ -111,6 +112,7 @@ class StudySpec:
     num_ranks: int = 1
     baseline: TrainingConfig | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    host_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,12 @@ class StudyRecord:
     @property
     def device_facts(self) -> DeviceFacts:
         """What the rules knew of the device when the study was begun."""
-        return replace(self.environment.device_facts(), missing=self.spec.missing)
+        begun_on = replace(
+            self.environment,
+            missing=self.spec.missing,
+            host_memory_bytes=self.spec.host_memory_bytes,
+        )
+        return self.facts.rules_facts(begun_on, self.spec.num_ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

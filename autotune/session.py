@@ -141,7 +141,7 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
         environment = workers.environment()
         facts = _describe(workers, settings.workload, settings.deadline)
         config = config_of_batch(knobs, settings.global_batch or facts.global_batch_size)
-        reason = refusal(config, environment.device_facts())
+        reason = refusal(config, facts.rules_facts(environment))
         if reason is not None:
             raise InvalidConfigError(reason)
         budget = _memory_budget(settings, environment)
@@ -243,13 +243,14 @@ def _new_record(
         quality_repeats=settings.quality_repeats,
         num_ranks=settings.trial_devices,
         missing=environment.missing,
+        host_memory_bytes=environment.host_memory_bytes,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
     )
     return StudyRecord(
         spec=spec,
         facts=facts,
-        environment=replace(environment, missing=()),
+        environment=replace(environment, missing=(), host_memory_bytes=None),
         created_at=datetime.now(UTC),
     )
 

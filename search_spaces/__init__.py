@@ -20,6 +20,7 @@ from search_spaces.errors import EmptySpaceError, InvalidConfigError
 from search_spaces.presets import PRESETS, load_space
 from search_spaces.rules import RULES, TECHNIQUES, DeviceFacts, Rule, refusal
 from search_spaces.space import Exclusion, SearchSpace
+from search_spaces.zero_memory import JobFacts
 
 __all__ = [
     "KNOBS",
@@ -32,6 +33,7 @@ __all__ = [
     "EmptySpaceError",
     "Exclusion",
     "InvalidConfigError",
+    "JobFacts",
     "KnobValue",
     "NumericsClass",
     "OffloadTarget",

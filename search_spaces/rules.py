@@ -12,6 +12,7 @@ from search_spaces.config import (
     Switch,
     TrainingConfig,
 )
+from search_spaces.zero_memory import JobFacts, too_much_for_host
 
 TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
     "8-bit": lambda config: (
@@ -43,12 +44,14 @@ class DeviceFacts:
         compute_capability: (major, minor) on CUDA, else None.
         missing: Those of ``TECHNIQUES`` that cannot be used there, and why.
         num_devices: Data-parallel devices of one training job.
+        job: What is to be trained there; None where that does not matter yet.
     """
 
     kind: str = "cpu"
     compute_capability: tuple[int, int] | None = None
     missing: tuple[tuple[str, str], ...] = ()
     num_devices: int = 1
+    job: JobFacts | None = None
 
     def why_missing(self, technique: str) -> str | None:
         """Return why a technique cannot be used here; None if it can."""
@@ -142,6 +145,10 @@ def _pages_need_cuda(config: TrainingConfig, device: DeviceFacts) -> str | None:
     return None
 
 
+def _offload_fits_the_host(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    return None if device.job is None else too_much_for_host(config, device.job)
+
+
 def _zero_has_no_loss_scaling(config: TrainingConfig, device: DeviceFacts) -> str | None:
     is_plain = config.zero_stage == 0 or config.sharding == Sharding.FSDP
     if is_plain or config.amp_dtype != AmpDtype.FP16:
@@ -223,6 +230,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="offload-stage", refuse=_offload_needs_stage),
     Rule(name="offload-optimizer", refuse=_offload_steps_on_the_cpu),
     Rule(name="paged-device", refuse=_pages_need_cuda),
+    Rule(name="offload-host-memory", refuse=_offload_fits_the_host),
     Rule(name="zero-loss-scaling", refuse=_zero_has_no_loss_scaling),
     Rule(name="zero-compile", refuse=_zero_is_not_compiled),
     Rule(name="fsdp-stage", refuse=_fsdp_has_stages),

@@ -11,8 +11,8 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines"),
-        *("fsdp", "huggingface", "language", "low_bit", "memory", "optimizers", "ranks"),
-        *("runner", "techniques", "training"),
+        *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
+        *("ranks", "runner", "techniques", "training"),
         *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }

@@ -49,6 +49,7 @@ from trials.listener import Listener, trained_config, trained_samples
 from trials.machine import host_free_bytes, host_memory_bytes, kernel_kills
 from trials.measurement import Failure, Measurement, MemoryUse, Outcome
 from trials.outcomes import (
+    DeviceMemoryError,
     Evidence,
     ExitEvidence,
     failed,
@@ -137,6 +138,7 @@ class _CommandTrial:
             free_bytes=budget - self._memory.peak_bytes,
             budget_bytes=budget,
             peak_bytes=self._peak_bytes(),
+            device_kind=self._spec.device_kind,
         )
 
     def memory_use(self) -> MemoryUse | None:
@@ -174,6 +176,7 @@ class _CommandTrial:
             kernel_kills=None if kills is None or before is None else kills - before,
             log_tail=self._program.output_tail(),
             process="program",
+            device_kind=self._spec.device_kind,
         )
         return failed(*from_program(exited, self.evidence()), self.memory_use())
 
@@ -195,7 +198,7 @@ class _CommandTrial:
         budget = self._spec.memory_budget_bytes
         is_counted = self._listener.phase != "load" and (is_end or not self._spec.is_cuda)
         if budget is not None and is_counted and self._peak_bytes() > budget:
-            raise MemoryError(
+            raise DeviceMemoryError(
                 f"the peak of {self._peak_bytes()} bytes is over the budget of {budget} bytes"
             )
 

@@ -6,6 +6,9 @@ from typing import Any
 from search_spaces import DeviceFacts, stable_hash
 from trials.codec import to_plain
 
+_ASIDE = ("missing", "host_memory_bytes")
+"""Fields that are no part of the fingerprint."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
@@ -26,6 +29,8 @@ class Environment:
         torchao: Version, or None where it is not installed.
         missing: Techniques that cannot be used, and why. No part of the fingerprint: what was
             measured without them stands.
+        host_memory_bytes: Memory of the machine; None in what was stored before it was asked.
+            No part of the fingerprint either.
     """
 
     device_kind: str
@@ -42,6 +47,7 @@ class Environment:
     torchao: str | None = None
     peft: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    host_memory_bytes: int | None = None
 
     @property
     def hash(self) -> str:
@@ -66,4 +72,4 @@ class Environment:
         return [f"{k}: {mine[k]} / {theirs[k]}" for k in mine if mine[k] != theirs[k]]
 
     def _fingerprint(self) -> dict[str, Any]:
-        return {name: value for name, value in to_plain(self).items() if name != "missing"}
+        return {name: value for name, value in to_plain(self).items() if name not in _ASIDE}

@@ -228,6 +228,7 @@ class RunningTrial:
             host_free_bytes=host_free_bytes(),
             kernel_kills=None if kills is None or before is None else kills - before,
             log_tail=self._log_tail(),
+            device_kind=self.spec.device_kind,
         )
         return failed(*from_exit(evidence))
 

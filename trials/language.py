@@ -19,7 +19,7 @@ class LanguageWorkload(Workload):
         corpus: The text, as ids.
         sequence: Ids that the model sees of a sample; a sample has one more.
         evaluation_windows: Held-out samples, evenly spread.
-        evaluation_batch_size: Of them, how many at once.
+        evaluation_batch_size: Of them, how many at once. See Workload.
     """
 
     corpus: Corpus
@@ -28,7 +28,7 @@ class LanguageWorkload(Workload):
     quality_name = "held_out_loss"
     quality_samples = 48
     evaluation_windows = 64
-    evaluation_batch_size = 8
+    evaluation_batch_size: int = 8
 
     @abstractmethod
     def logits(self, model: nn.Module, ids: Tensor) -> Tensor:
@@ -60,7 +60,8 @@ class LanguageWorkload(Workload):
         stride = (len(text) - self.sequence - 1) // self.evaluation_windows
         total, units = 0.0, 0
         for first in range(0, self.evaluation_windows, size):
-            starts = [stride * index for index in range(first, first + size)]
+            last = min(first + size, self.evaluation_windows)
+            starts = [stride * index for index in range(first, last)]
             batch = self._windows(text, starts).to(device)
             total += float(self.loss(model, batch))
             units += self.count(batch)

@@ -2,10 +2,11 @@
 
 import json
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
+from search_spaces import DeviceFacts, JobFacts
 from trials.codec import from_plain, to_plain
 from trials.environment import Environment
 
@@ -152,12 +153,14 @@ class QualityReading:
         samples: Samples trained.
         seed: Of weights and data order.
         train_seconds: Wall time of the training.
+        evaluation_batch_size: Samples evaluated at once, where more ran out of memory.
     """
 
     value: float
     samples: int
     seed: int
     train_seconds: float
+    evaluation_batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +188,24 @@ class WorkloadFacts:
     quality_direction: Direction
     global_batch_size: int
     quality_samples: int
+
+    def rules_facts(self, environment: Environment, num_ranks: int = 1) -> DeviceFacts:
+        """Return what the rules of a space need where this workload is to be trained.
+
+        Args:
+            environment: On what.
+            num_ranks: Devices that one trial trains on together.
+        """
+        device, host_bytes = environment.device_facts(), environment.host_memory_bytes
+        if host_bytes is None:
+            return device
+        job = JobFacts(
+            num_parameters=self.num_parameters,
+            num_trainable=self.num_trainable,
+            num_ranks=num_ranks,
+            host_bytes=host_bytes,
+        )
+        return replace(device, job=job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

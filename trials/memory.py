@@ -33,6 +33,10 @@ class MemoryMeter(ABC):
         """Forget earlier peaks and enforce a budget from now on; the baseline stays."""
 
     @abstractmethod
+    def hurry(self) -> None:
+        """Let the allocator be fast where it was told to be exact."""
+
+    @abstractmethod
     def settle(self) -> None:
         """Take the peak so far as the peak where measuring it costs time, before that is timed."""
 
@@ -110,6 +114,10 @@ class CpuMeter(MemoryMeter):
         """See MemoryMeter."""
         self._settled_peak = self.peak_bytes()
         self.lift()
+        self.hurry()
+
+    def hurry(self) -> None:
+        """See MemoryMeter."""
         _tune_malloc(_FAST_BYTES)
 
     def lift(self) -> None:
@@ -178,6 +186,9 @@ class CudaMeter(MemoryMeter):
         torch.cuda.reset_peak_memory_stats(self._device)
         self._retries = self._num_retries()
         _CLEAR_REFS.write_text(_RESET_PEAK)
+
+    def hurry(self) -> None:
+        """See MemoryMeter. It always is."""
 
     def settle(self) -> None:
         """See MemoryMeter. The caching allocator counts what is in use without a cost."""

@@ -14,48 +14,24 @@ from dataclasses import dataclass, replace
 
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Failure, Measurement, MemoryUse, Outcome, Where
+from trials.wordings import Cause, cause_of_error, cause_of_output
 
-_SURELY_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "hip out of memory",
-    "std::bad_alloc",
-    "oom when allocating",
-)
-_MEMORY_IF_FULL = (
-    "cublas_status_alloc_failed",
-    "cublas_status_not_initialized",
-    "cusolver_status_alloc_failed",
-    "cudnn_status_alloc_failed",
-    "cudnn_status_not_supported",
-    "cudnn_status_internal_error",
-    "unable to find a valid cudnn algorithm",
-    "could not create a primitive",
-    "can't start new thread",
-    "unhandled cuda error",
-)
-_MEMORY_IN_OUTPUT = (
-    *_SURELY_MEMORY,
-    "memoryerror",
-    "resourceexhaustederror",
-    "resource_exhausted",
-    "resource exhausted:",
-)
-"""As programs print it, TensorFlow's and JAX's among them."""
-_MEMORY_IN_OUTPUT_IF_FULL = (
-    *_MEMORY_IF_FULL,
-    "pthread_create() failed",
-    "thread creation failed",
-    "resource temporarily unavailable",
-)
+_SURELY_MEMORY = (Cause.DEVICE, Cause.HOST)
+_MACHINES = (Cause.DEVICE_IF_FULL, Cause.HOST_IF_FULL, Cause.BROKEN)
+"""Faults of the machine where memory is not to blame."""
 _SIGNAL_CODES = range(129, 193)
 """Exit codes by which shells and containers say that a signal ended what they ran."""
 _FULL_SHARE = 0.1
 """A device with less than this share of its budget free counts as full."""
-_ATTEMPTED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[kmg]ib)", re.IGNORECASE)
+_LAST_LINES = 3
+"""Of a log: what a C++ library says before it ends the process."""
+_INNERMOST_FRAMES = 3
+_PINNING = ("pin_memory", "pack_to_cpu")
+"""In the code that raised: page-locked host memory, whose lack CUDA reports as the device's."""
+_ATTEMPTED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[kmgt]i?b)", re.IGNORECASE)
 _DTYPE = re.compile(r"'dtype': torch\.(\w+)")
-_UNIT_BYTES = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNIT_BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_HOST_ADVICE = "less on the host helps (another offload target), a smaller micro-batch does not"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +43,7 @@ class Evidence:
         free_bytes: Device memory that was free then.
         budget_bytes: Device memory that it was allowed.
         peak_bytes: Device memory that it had used at most.
+        device_kind: ``cpu``, where the host's memory is the device's, or ``cuda``.
         foreign_bytes: Device memory that other processes used.
         workload_file: Where the workload's author looks for a mistake; empty if unknown.
     """
@@ -75,13 +52,27 @@ class Evidence:
     free_bytes: int
     budget_bytes: int
     peak_bytes: int
+    device_kind: str = "cpu"
     foreign_bytes: int = 0
     workload_file: str = ""
 
     @property
     def is_full(self) -> bool:
-        """Whether the device was nearly full."""
-        return self.free_bytes < _FULL_SHARE * self.budget_bytes
+        """Whether the device was nearly full, and not of others' memory alone."""
+        least = _FULL_SHARE * self.budget_bytes
+        is_blameless = self.device_kind != "cpu" and self.peak_bytes < least
+        return self.free_bytes < least and not is_blameless
+
+    @property
+    def host(self) -> Where:
+        """Whose memory the host's is."""
+        return Where.DEVICE if self.device_kind == "cpu" else Where.HOST
+
+    @property
+    def note(self) -> str:
+        """What to add to a reason: the memory of others."""
+        foreign = self.foreign_bytes
+        return f" (other processes used {foreign / 2**30:.1f} GiB)" if foreign else ""
 
 
 class DivergedError(ArithmeticError):
@@ -92,7 +83,11 @@ class SkippedStepsError(ArithmeticError):
     """The gradient scaler skips nearly every step."""
 
 
-class ThrashingError(MemoryError):
+class DeviceMemoryError(MemoryError):
+    """The device's memory is not enough."""
+
+
+class ThrashingError(DeviceMemoryError):
     """The allocator frees its cache on every step: it fits only on paper."""
 
 
@@ -106,24 +101,16 @@ def from_exception(error: BaseException, evidence: Evidence) -> tuple[Outcome, F
     """
     if type(error).__name__ == "CheckpointError":
         return Outcome.INVALID, Failure(reason=_recomputed(str(error)), phase=evidence.phase)
-    if _is_out_of_memory(error, evidence):
-        attempted = max(evidence.peak_bytes, 0) + _attempted_bytes(str(error))
-        foreign = evidence.foreign_bytes
-        note = f" (other processes used {foreign / 2**30:.1f} GiB)" if foreign else ""
-        return Outcome.OUT_OF_MEMORY, Failure(
-            reason=_text(error) + note,
-            is_suspect=foreign > 0,
-            phase=evidence.phase,
-            where=Where.DEVICE,
-            attempted_bytes=max(attempted, evidence.budget_bytes + 1),
-        )
+    where = _memory_that_ran_out(error, evidence)
+    if where is not None:
+        return Outcome.OUT_OF_MEMORY, _out_of_memory(error, evidence, where)
     if isinstance(error, DivergedError):
         return Outcome.DIVERGED, Failure(reason=str(error), phase=evidence.phase)
     if isinstance(error, TrialSetupError):
         return Outcome.CRASHED, Failure(reason=_text(error), phase=evidence.phase)
     if _is_broken_environment(error):
-        reason = f"{_text(error)} with {evidence.free_bytes / 2**30:.1f} GiB free"
-        return Outcome.CRASHED, Failure(reason=reason, phase=evidence.phase)
+        free = f" with {evidence.free_bytes / 2**30:.1f} GiB free{evidence.note}"
+        return Outcome.CRASHED, Failure(reason=_text(error) + free, phase=evidence.phase)
     is_ours = isinstance(error, WorkloadError)
     return Outcome.INVALID, Failure(
         reason=str(error) if is_ours else f"{_text(error)}{_place(error, evidence.workload_file)}",
@@ -143,6 +130,7 @@ class ExitEvidence:
         kernel_kills: Out-of-memory kills that the kernel counted meanwhile; None if unknown.
         log_tail: The last lines the process wrote.
         process: What to call it.
+        device_kind: ``cpu``, where the host's memory is the device's, or ``cuda``.
     """
 
     exit_code: int
@@ -151,6 +139,7 @@ class ExitEvidence:
     kernel_kills: int | None
     log_tail: str = ""
     process: str = "trial process"
+    device_kind: str = "cpu"
 
 
 def from_exit(evidence: ExitEvidence) -> tuple[Outcome, Failure]:
@@ -158,17 +147,20 @@ def from_exit(evidence: ExitEvidence) -> tuple[Outcome, Failure]:
 
     SIGKILL (or exit 137, as containers report it) is how the kernel ends a process when the
     host is out of memory. It is suspect, and worth one more run, unless the kernel counted such
-    a kill; where the kernel counts and counted none, someone else killed it.
+    a kill; where the kernel counts and counted none, someone else killed it. A C++ library that
+    ends the process itself says why in the last lines; that is suspect too.
     """
     is_kill = evidence.exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL)
     free = f"{evidence.host_free_bytes / 2**30:.1f} GiB of host memory free"
+    if not is_kill and (ended := _ended_for_memory(evidence)) is not None:
+        return Outcome.OUT_OF_MEMORY, ended
     if not is_kill or evidence.kernel_kills == 0:
         reason = f"{evidence.process} ended by {_exit_name(evidence.exit_code)}, with {free}"
         failure = Failure(reason=reason, phase=evidence.phase, log_tail=evidence.log_tail)
         return Outcome.CRASHED, failure
     return Outcome.OUT_OF_MEMORY, Failure(
         reason=f"host out of memory: {evidence.process} killed by the kernel, {free} afterwards; "
-        "less on the host helps (another offload target), a smaller micro-batch does not",
+        f"{_HOST_ADVICE}",
         phase=evidence.phase,
         where=Where.HOST,
         is_suspect=evidence.kernel_kills is None,
@@ -182,7 +174,6 @@ def from_program(exited: ExitEvidence, evidence: Evidence) -> tuple[Outcome, Fai
     An exit code that no signal stands for is ``invalid`` unless the text speaks of memory or of
     a broken machine: as an exception of a workload is.
     """
-    text = exited.log_tail.lower()
     last_line = exited.log_tail.strip().rpartition("\n")[2].strip()
     reason = f"{exited.process} ended by {_exit_name(exited.exit_code)}: {last_line}".rstrip(": ")
     failure = Failure(
@@ -191,16 +182,20 @@ def from_program(exited: ExitEvidence, evidence: Evidence) -> tuple[Outcome, Fai
         is_users_fault=exited.phase in ("load", "build", "train"),
         log_tail=exited.log_tail,
     )
-    is_full = evidence.is_full and any(words in text for words in _MEMORY_IN_OUTPUT_IF_FULL)
-    if is_full or any(words in text for words in _MEMORY_IN_OUTPUT):
-        needed = max(evidence.peak_bytes + _attempted_bytes(text), evidence.budget_bytes + 1)
+    cause = cause_of_output(exited.log_tail)
+    where = None if cause is None else _whose_memory(cause, evidence)
+    if where is not None:
+        needed = evidence.peak_bytes + _attempted_bytes(exited.log_tail)
+        needed = max(needed, evidence.budget_bytes + 1)
         return Outcome.OUT_OF_MEMORY, replace(
-            failure, where=Where.DEVICE, attempted_bytes=needed, is_users_fault=False
+            failure,
+            where=where,
+            attempted_bytes=needed if where == Where.DEVICE else None,
+            is_users_fault=False,
         )
     if exited.exit_code < 0 or exited.exit_code in _SIGNAL_CODES:
         return from_exit(exited)
-    is_broken = any(words in text for words in (*_MEMORY_IF_FULL, "cuda error"))
-    return Outcome.CRASHED if is_broken else Outcome.INVALID, failure
+    return Outcome.CRASHED if cause in _MACHINES else Outcome.INVALID, failure
 
 
 def timed_out(phase: str, deadline_seconds: float, log_tail: str = "") -> Measurement:
@@ -215,21 +210,85 @@ def failed(outcome: Outcome, failure: Failure, memory: MemoryUse | None = None) 
     return Measurement(outcome=outcome, failure=failure, memory=memory)
 
 
-def _is_out_of_memory(error: BaseException, evidence: Evidence) -> bool:
-    if any(
-        isinstance(link, (MemoryError, *_memory_errors(sys.modules.get("torch"))))
-        for link in _chain(error)
-    ):
-        return True
-    texts = [str(link).lower() for link in _chain(error) if not isinstance(link, WorkloadError)]
-    if any(words in text for text in texts for words in _SURELY_MEMORY):
-        return True
-    return evidence.is_full and any(w in text for text in texts for w in _MEMORY_IF_FULL)
+def _memory_that_ran_out(error: BaseException, evidence: Evidence) -> Where | None:
+    """Return whose memory an error, or what led to it, says is out; None for neither's."""
+    for link in _chain(error):
+        where = _memory_of(link, evidence)
+        if where is not None:
+            return where
+        if cause_of_error(str(link)) == Cause.CONFIG:
+            return None
+    return None
+
+
+def _memory_of(link: BaseException, evidence: Evidence) -> Where | None:
+    if isinstance(link, (DeviceMemoryError, *_memory_errors(sys.modules.get("torch")))):
+        return Where.DEVICE
+    if isinstance(link, MemoryError):
+        return evidence.host
+    if isinstance(link, WorkloadError):
+        return None
+    cause = cause_of_error(str(link))
+    if cause == Cause.DEVICE and _is_pinning(link):
+        cause = Cause.HOST
+    return None if cause is None else _whose_memory(cause, evidence)
+
+
+def _whose_memory(cause: Cause, evidence: Evidence) -> Where | None:
+    """Return whose memory a cause blames, given how much of it was free."""
+    if cause == Cause.HOST:
+        return evidence.host
+    is_of_device = cause in (Cause.DEVICE_IF_FULL, Cause.CANNOT_UNLESS_FULL)
+    is_of_host = cause == Cause.HOST_IF_FULL and evidence.host == Where.DEVICE
+    is_device = cause == Cause.DEVICE or (evidence.is_full and (is_of_device or is_of_host))
+    return Where.DEVICE if is_device else None
+
+
+def _is_pinning(error: BaseException) -> bool:
+    """Tell whether page-locked host memory was asked for, not memory of the device."""
+    if _ATTEMPTED.search(str(error)):  # so speaks torch's allocator for the device
+        return False
+    frames = traceback.extract_tb(error.__traceback__)[-_INNERMOST_FRAMES:]
+    return any(word in f"{frame.name} {frame.line}" for frame in frames for word in _PINNING)
+
+
+def _out_of_memory(error: BaseException, evidence: Evidence, where: Where) -> Failure:
+    reason = _text(error) + evidence.note
+    if where == Where.HOST:
+        reason = f"host out of memory: {reason}; {_HOST_ADVICE}"
+        return Failure(reason=reason, phase=evidence.phase, where=where)
+    attempted = max(evidence.peak_bytes, 0) + _attempted_bytes(str(error))
+    return Failure(
+        reason=reason,
+        is_suspect=evidence.foreign_bytes > 0,
+        phase=evidence.phase,
+        where=where,
+        attempted_bytes=max(attempted, evidence.budget_bytes + 1),
+    )
+
+
+def _ended_for_memory(evidence: ExitEvidence) -> Failure | None:
+    """Return the failure of a process that a library ended for memory, by its last words."""
+    lines = evidence.log_tail.strip().splitlines()[-_LAST_LINES:]
+    found = next((line for line in lines if cause_of_error(line) in _SURELY_MEMORY), None)
+    if found is None:
+        return None
+    is_of_host = cause_of_error(found) == Cause.HOST and evidence.device_kind != "cpu"
+    return Failure(
+        reason=f"{evidence.process} ended by {_exit_name(evidence.exit_code)}: {found.strip()}",
+        phase=evidence.phase,
+        where=Where.HOST if is_of_host else Where.DEVICE,
+        is_suspect=True,
+        log_tail=evidence.log_tail,
+    )
 
 
 def _is_broken_environment(error: BaseException) -> bool:
-    text = str(error).lower()
-    return any(words in text for words in _MEMORY_IF_FULL) or "cuda error" in text
+    return any(
+        cause_of_error(str(link)) in _MACHINES
+        for link in _chain(error)
+        if not isinstance(link, WorkloadError)
+    )
 
 
 def _memory_errors(module: object) -> tuple[type[BaseException], ...]:
@@ -250,7 +309,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _attempted_bytes(text: str) -> int:
     found = _ATTEMPTED.search(text)
-    return int(float(found[1]) * _UNIT_BYTES[found[2].lower()]) if found else 0
+    return int(float(found[1]) * _UNIT_BYTES[found[2][0].lower()]) if found else 0
 
 
 def _recomputed(message: str) -> str:

@@ -14,10 +14,11 @@ from torch import nn
 
 from trials.command import run_command
 from trials.command_line import is_command
-from trials.contract import checked_batches, checked_quality, checked_worst_batch
+from trials.contract import checked_batches, checked_worst_batch
 from trials.devices import GpuGuard, guard_gpu
 from trials.environment import Environment
 from trials.errors import WorkloadError
+from trials.evaluation import evaluate_in_batches
 from trials.kinds import KindObserver, memory_use
 from trials.machine import host_memory_bytes, processor_name
 from trials.measurement import (
@@ -29,6 +30,7 @@ from trials.measurement import (
 from trials.memory import MemoryMeter, meter_for
 from trials.nvml import driver_version
 from trials.outcomes import (
+    DeviceMemoryError,
     DivergedError,
     Evidence,
     SkippedStepsError,
@@ -107,6 +109,10 @@ class Trial:
         meter = meter_for(self.device)
         self.join_ranks()
         warm_up_process(self.spec.config, self.device, self.spec.nvme_folder, self.ranks)
+        return self.take_baseline(meter)
+
+    def take_baseline(self, meter: MemoryMeter) -> MemoryMeter:
+        """Count memory from here on, and enforce the budget."""
         if self.guard is not None:
             self.guard.settle(meter.peak_reserved_bytes() or 0)
         budget = self.spec.memory_budget_bytes
@@ -123,6 +129,10 @@ class Trial:
     def _quantizes_weights(self) -> bool:
         return self.spec.config.weight_bits < 32
 
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Tell whether the trial raised something for want of memory."""
+        return self.failure(error).outcome == Outcome.OUT_OF_MEMORY
+
     def failure(self, error: Exception) -> Measurement:
         """Classify what the trial raised. The budget must be lifted first."""
         budget = self.spec.memory_budget_bytes or host_memory_bytes()
@@ -131,6 +141,7 @@ class Trial:
             free_bytes=budget if self.meter is None else self.meter.free_bytes(),
             budget_bytes=budget,
             peak_bytes=0 if self.meter is None else self.meter.peak_bytes(),
+            device_kind=self.device.type,
             foreign_bytes=self._foreign_bytes(),
             workload_file=source_file(self.spec.workload),
         )
@@ -256,6 +267,8 @@ def _quality(trial: Trial) -> Measurement:
     trial.spec = spec = replace(trial.spec, config=config)
     workload = load_workload(spec.workload)
     trial.join_ranks()
+    meter = trial.take_baseline(meter_for(trial.device))
+    meter.hurry()
     state = _begin(trial, workload)
     trial.enter("quality")
     steps = max(1, round(spec.quality_samples / config.effective_batch_size()))
@@ -264,9 +277,8 @@ def _quality(trial: Trial) -> Measurement:
     _train(state, batches, steps)
     train_seconds = time.perf_counter() - started
     trial.enter("evaluate")
-    state.model.eval()
-    with torch.no_grad(), state.engine.forward():
-        value = checked_quality(workload.evaluate(state.model, trial.device))
+    value, batch_size = evaluate_in_batches(state, trial.is_out_of_memory)
+    meter.lift()
     if not math.isfinite(value):
         raise DivergedError(f"{workload.quality_name} is {value} after {steps} steps")
     reading = QualityReading(
@@ -274,6 +286,7 @@ def _quality(trial: Trial) -> Measurement:
         samples=steps * config.effective_batch_size(),
         seed=spec.seed,
         train_seconds=train_seconds,
+        evaluation_batch_size=batch_size,
     )
     return Measurement(outcome=Outcome.COMPLETED, quality=reading)
 
@@ -324,7 +337,7 @@ def _rehearse(trial: Trial, workload: Workload, model: nn.Module, sample: Batch)
     try:
         rehearse_step(workload, model, sample, trial.device)
     except Exception as error:
-        if trial.failure(error).outcome != Outcome.OUT_OF_MEMORY:
+        if not trial.is_out_of_memory(error):
             raise
 
 
@@ -351,6 +364,7 @@ def _environment(trial: Trial) -> Measurement:
         torchao=_version("torchao"),
         peft=_version("peft"),
         missing=missing_techniques(trial.device, trial.spec.nvme_path),
+        host_memory_bytes=host_memory_bytes(),
     )
     return Measurement(outcome=Outcome.COMPLETED, environment=environment)
 
@@ -367,7 +381,7 @@ def _require_within_budget(spec: TrialSpec, meter: MemoryMeter) -> None:
     """Refuse what the kernel let pass: memory that was mapped before the limit was set."""
     budget, peak = spec.memory_budget_bytes, meter.peak_bytes()
     if budget is not None and peak > budget:
-        raise MemoryError(f"the peak of {peak} bytes is over the budget of {budget} bytes")
+        raise DeviceMemoryError(f"the peak of {peak} bytes is over the budget of {budget} bytes")
 
 
 class _ThrashWatch:

@@ -110,9 +110,14 @@ class TrialSpec:
             raise SpecError(f"rank={self.rank}: from 0 to num_ranks={self.num_ranks}, less 1")
 
     @property
+    def device_kind(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.device.partition(":")[0]
+
+    @property
     def is_cuda(self) -> bool:
         """Whether the trial runs on a GPU."""
-        return self.device.startswith("cuda")
+        return self.device_kind == "cuda"
 
     @property
     def swaps_to_disk(self) -> bool:

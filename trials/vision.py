@@ -78,6 +78,7 @@ class Vision(Workload):
     quality_direction = Direction.MAXIMIZE
     quality_samples = 1024
     learning_rate = 2e-3
+    evaluation_batch_size: int = 512
 
     def __init__(self, size_name: str = "") -> None:
         """Read the images for a size, tiny unless named.
@@ -113,7 +114,8 @@ class Vision(Workload):
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:
         """See Workload."""
-        answers = model(self.held_out.images.to(device)).argmax(-1).cpu()
+        parts = torch.split(self.held_out.images, self.evaluation_batch_size)
+        answers = torch.cat([model(images.to(device)).argmax(-1).cpu() for images in parts])
         return float((answers == self.held_out.labels).float().mean())
 
     def _shuffled(self, seed: int) -> Iterator[int]:

@@ -53,6 +53,8 @@ class Workload(ABC):
         learning_rate: Of AdamW.
         global_batch_size: Samples per optimizer step, unless the study says otherwise.
         quality_samples: Samples to train before ``evaluate``, once per numerics class.
+        evaluation_batch_size: Samples that ``evaluate`` takes at once. A trial that runs out of
+            memory there halves it and evaluates again; None where ``evaluate`` does not ask.
     """
 
     unit: str = "samples"
@@ -61,6 +63,7 @@ class Workload(ABC):
     learning_rate: float = 1e-3
     global_batch_size: int = 8
     quality_samples: int = 64
+    evaluation_batch_size: int | None = None
 
     @abstractmethod
     def build(self) -> nn.Module:

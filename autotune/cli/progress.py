@@ -153,7 +153,11 @@ def _why(trial: TrialRecord) -> str:
 def _quality_line(event: QualityMeasured) -> str:
     reading = event.measurement.quality
     found = event.measurement.reason if reading is None else f"{reading.value:.4f}"
-    return f"quality of {event.numerics}, seed {event.seed}: {found}"
+    line = f"quality of {event.numerics}, seed {event.seed}: {found}"
+    if reading is None or reading.evaluation_batch_size is None:
+        return line
+    size = reading.evaluation_batch_size
+    return f"{line} (evaluated {size} at a time, more ran out of memory)"
 
 
 def _bests(study: StudyRecord, front: Sequence[TrialRecord]) -> Iterator[str]:

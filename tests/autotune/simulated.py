@@ -34,8 +34,12 @@ def run(spec: TrialSpec, on_phase: Callable[[str], None]) -> Measurement:
         return Measurement(outcome=Outcome.COMPLETED, environment=make_environment())
     fault, _, argument = spec.workload.removeprefix("simulated:").partition("=")
     FAULTS.get(fault, lambda spec, argument: None)(spec, argument)
+    if fault == "no-room-to-evaluate" and spec.task == Task.QUALITY:
+        return _failed(Outcome.OUT_OF_MEMORY, "CUDA out of memory.", phase="evaluate")
     if spec.task == Task.QUALITY:
         return _quality(spec)
+    if fault == "broken-gpu":
+        return _failed(Outcome.CRASHED, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED, 60 GiB free")
     if fault == "invalid":
         return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
     if fault == "nan":
@@ -109,8 +113,8 @@ def _quality(spec: TrialSpec) -> Measurement:
     return Measurement(outcome=Outcome.COMPLETED, quality=reading)
 
 
-def _failed(outcome: Outcome, reason: str) -> Measurement:
-    failure = Failure(reason=reason, phase="warm_up")
+def _failed(outcome: Outcome, reason: str, phase: str = "warm_up") -> Measurement:
+    failure = Failure(reason=reason, phase=phase)
     return Measurement(outcome=outcome, failure=failure)
 
 

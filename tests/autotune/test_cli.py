@@ -137,6 +137,28 @@ def test_a_probe_shows_memory_and_time_and_writes_nothing(tmp_path):
     assert not path.exists()
 
 
+def test_state_beyond_the_hosts_memory_is_refused_before_anything_runs(tmp_path):
+    facts = {
+        "num_parameters": 10**12,
+        "unit": "tokens",
+        "global_batch_size": 1,
+        "quality_name": "loss",
+        "quality_direction": "minimize",
+        "quality_samples": 8,
+        "knobs": ["zero_stage", "offload_target"],
+    }
+    program = tmp_path / "large.py"
+    program.write_text(
+        "import json, os\nfile = open(os.environ['AUTOTUNE_REPORT_FILE'], 'w')\n"
+        f"print(json.dumps(dict(facts={facts!r})), file=file)\n"
+    )
+    flags = ("--set", "zero_stage=1", "--set", "offload_target=cpu")
+    workload = f"command:{sys.executable} {program}"
+    done = call("probe", "--local", "--workload", workload, *flags, store=tmp_path / "none.db")
+    assert done.returncode == 2, done.stderr
+    assert "keeps at least 11175.9 GiB of optimizer state in host memory" in done.stderr
+
+
 def test_the_memory_of_a_probe_adds_up_to_its_peak_as_its_note_says(tmp_path):
     pins = ("--set", "micro_batch_size=4")
     done = call("probe", "--local", *pins, store=tmp_path / "s.db")
@@ -217,6 +239,24 @@ def test_when_nothing_fits_the_nearest_config_is_named(tmp_path):
     done = call("run", *flags, store=tmp_path / "s.db")
     assert done.returncode == 5
     assert "nearest to fitting: trial" in done.stderr and "--memory-budget" in done.stderr
+
+
+def test_when_every_trial_fails_for_one_reason_the_reason_comes_first(tmp_path):
+    program = tmp_path / "broken.py"
+    program.write_text(
+        "import json, os\nfile = open(os.environ['AUTOTUNE_REPORT_FILE'], 'w')\n"
+        "facts = dict(num_parameters=64, unit='samples', global_batch_size=8,\n"
+        "    quality_name='loss', quality_direction='minimize', quality_samples=8)\n"
+        "print(json.dumps(dict(facts=facts)), file=file, flush=True)\n"
+        "if json.loads(os.environ['AUTOTUNE_CONFIG'])['task'] != 'describe':\n"
+        "    raise ValueError('micro-batch 1 against 8 of the trainer')\n"
+    )
+    workload = f"command:{sys.executable} {program}"
+    pins = ("--set", "optimizer_bits=32", "--set", "checkpoint_interval=0")
+    done = call("run", "--local", "--workload", workload, *pins, "-q", store=tmp_path / "s.db")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: 3 of 3 trials of command:")
+    assert "ValueError: micro-batch 1 against 8 of the trainer" in done.stderr.partition("\n")[0]
 
 
 def test_deleting_a_study_keeps_its_measurements(store):

@@ -228,6 +228,21 @@ def test_trials_that_always_break_end_the_study_with_the_cause(url, workers):
     assert not {"RUNNING"} & set(optuna_states(url))
 
 
+def test_a_gpu_that_breaks_every_trial_ends_the_study_and_makes_none_infeasible(url, workers):
+    with pytest.raises(WorkersError, match=r"5 trials in a row .*CUBLAS_STATUS_ALLOC_FAILED"):
+        tune(url, make_record("study", "simulated:broken-gpu"), workers=workers)
+    assert {trial.state for trial in stored_trials(url)} == {TrialState.LOST}
+
+
+def test_no_room_to_evaluate_takes_nothing_from_what_trained(url, workers):
+    record = make_record("study", "simulated:no-room-to-evaluate", trials=4)
+    with pytest.raises(NothingFitsError, match="out_of_memory in phase evaluate"):
+        tune(url, record, workers=workers)
+    for trial in stored_trials(url):
+        assert trial.outcome == Outcome.COMPLETED and trial.measurement.timing is not None
+        assert trial.scores.cost_usd_per_million_samples and trial.scores.quality is None
+
+
 def test_stopping_asks_no_more_finishes_what_runs_and_loses_nothing(url, workers):
     stop = StopSwitch()
 

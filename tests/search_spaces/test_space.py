@@ -72,6 +72,19 @@ def test_each_excluded_combination_carries_its_reason():
     assert all("offload_target=cpu needs zero_stage" in e.reason for e in exclusions)
 
 
+def test_stages_and_targets_may_be_listed_together_though_some_pairs_cannot_work():
+    space = SearchSpace.of(
+        {"zero_stage": [0, 1, 2, 3], "offload_target": ["none", "cpu", "nvme"]},
+        global_batch_size=8,
+    )
+    pairs = {(c.zero_stage, str(c.offload_target)) for c in space.configs(DeviceFacts())}
+    assert pairs == {
+        *((stage, "none") for stage in range(4)),
+        *((stage, "cpu") for stage in (1, 2, 3)),
+        (3, "nvme"),
+    }
+
+
 def test_a_space_with_nothing_to_try_gives_the_reasons():
     space = SearchSpace.of({"offload_target": ["nvme"]})
     with pytest.raises(EmptySpaceError, match=r"nothing to try .* offload_target=nvme"):

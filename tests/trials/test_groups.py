@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,8 @@ from trials.training import TrainingState, train_step
 from trials.workload import load_workload
 from trials.zero import missing_zero
 
-SMALL = Path(__file__).parents[1] / "assets" / "workloads" / "small.py"
+ROOT = Path(__file__).parents[2]
+SMALL = ROOT / "tests" / "assets" / "workloads" / "small.py"
 MIB = 2**20
 
 
@@ -151,6 +154,42 @@ def test_ranks_take_disjoint_cores_and_devices():
     assert (first.cores, second.cores) == ((4, 5), (6, 7))
     assert first.num_threads == second.num_threads == 2
     assert first.trial_id != second.trial_id and not first.is_group and spec.is_group
+
+
+def test_ranks_share_no_folder_and_one_measurement_is_heard(tmp_path):
+    spec = replace(group(zero_stage=3, offload_target="nvme"), nvme_path=str(tmp_path))
+    first, second = (spec.of_rank(rank, "file") for rank in range(2))
+    assert first.nvme_folder != second.nvme_folder
+    assert first.nvme_folder.parent == second.nvme_folder.parent == tmp_path
+
+
+@pytest.fixture
+def lonely_environment(tmp_path):
+    """The environment of a machine without ssh and pdsh, and with a setting of its cluster's."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    return {**os.environ, "PATH": str(programs), "NCCL_IB_DISABLE": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("knobs", [{}, {"zero_stage": 2}], ids=str)
+def test_one_machine_needs_neither_ssh_nor_a_hostfile(tmp_path, lonely_environment, knobs):
+    if missing_zero() is not None:
+        (pytest.fail if "CI" in os.environ else pytest.skip)(missing_zero())
+    spec = tmp_path / "spec.json"
+    spec.write_text(group("OnOneMachine", **knobs).to_json())
+    done = subprocess.run(
+        [sys.executable, "-m", "trials", str(spec)],
+        cwd=ROOT,
+        env=lonely_environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    found = Measurement.from_json(done.stdout)
+    assert found.outcome == Outcome.COMPLETED, found.reason
+    assert found.num_ranks == 2
 
 
 class OneOfTwo(Ranks):

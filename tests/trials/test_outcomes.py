@@ -25,12 +25,9 @@ GIB = 2**30
 
 
 def evidence(free=0.2, budget=80.0, **fields):
+    usual = {"phase": "warm_up", "peak_bytes": int((budget - free) * GIB)}
     return Evidence(
-        phase="warm_up",
-        free_bytes=int(free * GIB),
-        budget_bytes=int(budget * GIB),
-        peak_bytes=int((budget - free) * GIB),
-        **fields,
+        free_bytes=int(free * GIB), budget_bytes=int(budget * GIB), **{**usual, **fields}
     )
 
 

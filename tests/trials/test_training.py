@@ -120,9 +120,10 @@ def gradients(workload, knobs):
 
 
 def assert_equal(found, expected):
+    """Equal to 1e-6 of each gradient's norm: sums in another order round differently."""
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-7)
+        assert torch.linalg.norm(found[name] - gradient) <= 1e-6 * torch.linalg.norm(gradient)
 
 
 @pytest.mark.parametrize("interval", [1, 2, 4])

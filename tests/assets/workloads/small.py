@@ -2,7 +2,9 @@
 
 import os
 import random
+import shutil
 import signal
+import sys
 import time
 
 import torch
@@ -95,13 +97,22 @@ class Frozen(Small):
 
 class Prints(Small):
     def build(self):
-        print("error: this is only a word in a healthy run")
+        for stream in (sys.stdout, sys.stderr):
+            print("RuntimeError: CUDA error: out of memory, only words here", file=stream)
         return super().build()
 
 
 class Exits(Small):
     def build(self):
         raise SystemExit(3)
+
+
+class EndsForMemory(Small):
+    """Ended from within, as a library in C++ does that cannot allocate."""
+
+    def loss(self, model, batch):
+        os.write(2, b"Error out of memory at line 534 in file /src/pythonInterface.cpp\n")
+        os._exit(1)
 
 
 class NeedsMore(Small):
@@ -135,6 +146,16 @@ class SecondRankDies(Small):
         return super().loss(model, batch)
 
 
+class OnOneMachine(Small):
+    """Needs no program of a cluster, and has its settings as they are."""
+
+    def build(self):
+        assert shutil.which("ssh") is None and shutil.which("pdsh") is None
+        assert os.environ["NCCL_IB_DISABLE"] == "1", "a setting of the cluster is lost"
+        assert not os.path.exists("/job/hostfile")
+        return super().build()
+
+
 class LossIsAFloat(Small):
     def loss(self, model, batch):
         return super().loss(model, batch).item()
@@ -163,6 +184,28 @@ class TooLargeToRehearse(LossIsAFloat):
 class EvaluatesToNothing(Small):
     def evaluate(self, model, device):
         return None
+
+
+class EvaluatesInBatches(Small):
+    """Takes 16 MiB for each sample that it evaluates at once."""
+
+    evaluation_batch_size = 64
+
+    def evaluate(self, model, device):
+        torch.ones(self.evaluation_batch_size, 2**22)
+        return super().evaluate(model, device)
+
+
+class EvaluatesInTooMuch(EvaluatesInBatches):
+    def evaluate(self, model, device):
+        torch.ones(2**36)
+
+
+class Halved(Small):
+    """Holds its model in fp16, as a model that is loaded in its checkpoint's dtype."""
+
+    def build(self):
+        return super().build().half()
 
 
 class NotAWorkload:

@@ -1,0 +1,23 @@
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autotune.cli.progress import Progress
+from autotune.events import QualityMeasured
+from tests.factories import make_quality
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "end"),
+    [(None, "seed 0: 2.5000"), (4, "2.5000 (evaluated 4 at a time, more ran out of memory)")],
+)
+def test_an_evaluation_that_had_to_be_split_is_told(batch_size, end):
+    measurement = make_quality(2.5).measurement
+    reading = replace(measurement.quality, evaluation_batch_size=batch_size)
+    shown = io.StringIO()
+    Progress(Console(file=shown, width=200)).on_event(
+        QualityMeasured(numerics="fp32", seed=0, measurement=replace(measurement, quality=reading))
+    )
+    assert shown.getvalue().strip().endswith(end)
