@@ -11,7 +11,16 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
-        *("language", "memory", "optimizers", "ranks", "runner", "techniques", "training"),
+        *(
+            "language",
+            "memory",
+            "optimizers",
+            "profiling",
+            "ranks",
+            "runner",
+            "techniques",
+            "training",
+        ),
         *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
