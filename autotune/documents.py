@@ -50,9 +50,12 @@ def trial_document(
             "high": timing.high_seconds,
             "steps": len(timing.step_seconds),
         },
+        "data_wait_seconds": None if timing is None else timing.data_wait_seconds,
+        "is_data_bound": None if timing is None else timing.is_data_bound,
         "peak_device_bytes": None if memory is None else memory.peak_device_bytes,
         "peak_host_bytes": None if memory is None else memory.peak_host_bytes,
         "memory": {} if memory is None else dict(memory.by_kind),
+        "memory_places": {} if memory is None else memory.places,
         "quality": {
             "name": study.facts.quality_name,
             "value": scores.quality,

@@ -35,7 +35,7 @@ from search_spaces import (
 )
 from trials.environment import Environment
 from trials.errors import WorkloadError
-from trials.measurement import Measurement, WorkloadFacts
+from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.nvml import num_gpus
 from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
@@ -57,6 +57,7 @@ class Probe:
         facts: What the workload is.
         environment: On what.
         memory_budget_bytes: Device memory that it was allowed.
+        profiled: What a second trial of it found under torch's profiler, if that was asked for.
     """
 
     config: TrainingConfig
@@ -64,6 +65,7 @@ class Probe:
     facts: WorkloadFacts
     environment: Environment
     memory_budget_bytes: int
+    profiled: Measurement | None = None
 
 
 def run_study(
@@ -129,8 +131,15 @@ def resume_study(
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
 
-def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
-    """Measure one config once. Nothing is written.
+def probe(
+    settings: Settings, knobs: Mapping[str, object], profile_folder: Path | None = None
+) -> Probe:
+    """Measure one config once. Nothing is written, but for a profile.
+
+    Args:
+        settings: What was asked for.
+        knobs: Of the config.
+        profile_folder: Where a second trial of a config that completed puts its profile.
 
     Raises:
         InvalidConfigError: The config cannot run here, with the reason.
@@ -140,8 +149,10 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
     with _opened_workers(settings.model_copy(update={"slots": 1})) as workers:
         environment = workers.environment()
         facts = _describe(workers, settings.workload, settings.deadline)
-        config = config_of_batch(knobs, settings.global_batch or facts.global_batch_size)
-        reason = refusal(config, facts.rules_facts(environment))
+        batch = settings.global_batch or facts.global_batch_size
+        config = config_of_batch(knobs, batch, settings.job_devices)
+        on = facts.rules_facts(environment, settings.trial_devices)
+        reason = refusal(config, replace(on, num_devices=settings.job_devices))
         if reason is not None:
             raise InvalidConfigError(reason)
         budget = _memory_budget(settings, environment)
@@ -150,17 +161,34 @@ def probe(settings: Settings, knobs: Mapping[str, object]) -> Probe:
             config=config,
             trial_id=uuid.uuid4().hex,
             memory_budget_bytes=budget,
+            num_devices=settings.job_devices,
+            num_ranks=settings.trial_devices,
             seed=settings.seed,
             nvme_path=_nvme_path(settings),
             deadline_seconds=settings.deadline,
         )
         measurement = _run_one(workers, spec)
+        profiled = None
+        if profile_folder is not None and measurement.outcome == Outcome.COMPLETED:
+            profiled = _run_one(workers, _profile_spec(spec, profile_folder))
     return Probe(
         config=config,
         measurement=measurement,
         facts=facts,
         environment=environment,
         memory_budget_bytes=budget,
+        profiled=profiled,
+    )
+
+
+def _profile_spec(spec: TrialSpec, folder: Path) -> TrialSpec:
+    """Return a trial that profiles another's config; the profiler's own memory has no budget."""
+    return replace(
+        spec,
+        task=Task.PROFILE,
+        trial_id=uuid.uuid4().hex,
+        memory_budget_bytes=None,
+        profile_folder=str(folder.resolve()),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import ceil, log10
 
 from autotune.records import Source, StudyState, StudySummary, TrialRecord, TrialState
-from trials.measurement import Failure, Outcome, Where
+from trials.measurement import Failure, Outcome, StepTiming, Where
 
 UNITS = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 MOST_DIGITS = 999.5
@@ -81,10 +81,37 @@ def trial_state(trial: TrialRecord, is_driven: bool) -> str:
     return "running" if is_driven else "interrupted"
 
 
+def data_bound_text(timing: StepTiming | None) -> str:
+    """Return how long a step waits for data where that is much of its time; empty elsewhere."""
+    if timing is None or not timing.is_data_bound:
+        return ""
+    wait = timing.data_wait_seconds
+    whole = wait + timing.mean_seconds
+    share = timing.data_wait_share
+    return f"data-bound: waits {wait:.3g} s of {whole:.3g} s per step for data ({share:.0%})"
+
+
+def data_bound_warning(trials: Sequence[TrialRecord]) -> str:
+    """Return a warning where trials of a study wait for data; empty where none does."""
+    timings = [trial.measurement.timing for trial in trials if trial.measurement is not None]
+    waiting = [timing for timing in timings if timing is not None and timing.is_data_bound]
+    if not waiting:
+        return ""
+    worst = max(waiting, key=lambda timing: timing.data_wait_share)
+    return (
+        f"warning: {len(waiting)} of {len(trials)} trial(s) of the front are "
+        f"{data_bound_text(worst).replace(': waits', ', the worst waits')}; samples/s and cost "
+        "leave the wait out, so a job is slower than they say until its loader keeps up: more "
+        "loader workers, or less work per sample"
+    )
+
+
 def short_reason(trial: TrialRecord) -> str:
-    """Return why a trial did not complete, or has no scores, in the few words that fit a table."""
+    """Return why a trial did not complete, has no scores, or waits for data, in few words."""
     if trial.state == TrialState.MEASURED and trial.outcome == Outcome.COMPLETED:
         return UNSCORED
+    if trial.outcome == Outcome.COMPLETED and trial.measurement is not None:
+        return data_bound_text(trial.measurement.timing)
     if trial.source == Source.PREDICTED:
         witness = re.search(r"trial \d+", trial.reason)
         smaller = "a smaller config" if witness is None else witness[0]

@@ -1,4 +1,4 @@
-"""The global batch of a config of one device, kept whatever its split."""
+"""The global batch of a config, kept whatever its split."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,10 @@ from search_spaces.config import TrainingConfig
 from search_spaces.errors import InvalidConfigError
 
 
-def config_of_batch(knobs: Mapping[str, object], global_batch_size: int) -> TrainingConfig:
-    """Return a config of one device with some knobs set that keeps the global batch.
+def config_of_batch(
+    knobs: Mapping[str, object], global_batch_size: int, num_devices: int = 1
+) -> TrainingConfig:
+    """Return a config with some knobs set that keeps the global batch of all devices.
 
     Of ``micro_batch_size`` and ``accumulation_steps``, the one that is not set follows from the
     other; where neither is, the batch is one micro-batch. Both set are taken as they are.
@@ -20,14 +22,22 @@ def config_of_batch(knobs: Mapping[str, object], global_batch_size: int) -> Trai
     given = [knob for knob in ("micro_batch_size", "accumulation_steps") if knob in knobs]
     if len(given) == 2:
         return config
+    if global_batch_size % num_devices:
+        raise InvalidConfigError(
+            f"{num_devices} devices do not divide the global batch of {global_batch_size}; the "
+            f"nearest numbers that do: {_nearest_divisors(global_batch_size, num_devices)}; "
+            "or another batch"
+        )
     if not given:
-        return config.with_knobs({"micro_batch_size": global_batch_size})
+        return config.with_knobs({"micro_batch_size": global_batch_size // num_devices})
     (knob,) = given
     size = config.effective_batch_size()
+    global_batch_size //= num_devices
     if global_batch_size % size:
+        each = "" if num_devices == 1 else " that each device has"
         raise InvalidConfigError(
-            f"{knob}={size} does not divide the global batch of {global_batch_size}; the nearest "
-            f"that do: {_nearest_divisors(global_batch_size, size)}; or another batch"
+            f"{knob}={size} does not divide the global batch of {global_batch_size}{each}; the "
+            f"nearest that do: {_nearest_divisors(global_batch_size, size)}; or another batch"
         )
     other = "accumulation_steps" if knob == "micro_batch_size" else "micro_batch_size"
     return config.with_knobs({other: global_batch_size // size})

@@ -12,7 +12,7 @@ TRIALS_WITH_TORCH = {
     for name in (
         *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines"),
         *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
-        *("ranks", "runner", "techniques", "training"),
+        *("profiling", "ranks", "runner", "techniques", "training"),
         *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }

@@ -1,7 +1,7 @@
 """How a training step is taken: forward, backward, optimizer step. Plain PyTorch, or another."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 
 from search_spaces import ActivationOffload, AmpDtype, Switch, TrainingConfig
-from trials.optimizers import build_optimizer, state_bytes
+from trials.measurement import Place
+from trials.optimizers import build_optimizer, state_tensors, tensor_bytes
 from trials.ranks import Replica
 
 AUTOCAST_DTYPES = {AmpDtype.BF16: torch.bfloat16, AmpDtype.FP16: torch.float16}
@@ -26,6 +27,7 @@ class Engine(ABC):
 
     model: nn.Module
     optimizer_steps: int = 0
+    _offloaded: "_OffloadedActivations | None" = None
 
     def __init__(self, config: TrainingConfig, device: torch.device) -> None:
         """Take steps under a config on a device."""
@@ -44,7 +46,8 @@ class Engine(ABC):
         dtype = AUTOCAST_DTYPES.get(self._config.amp_dtype)
         with ExitStack() as contexts:
             if self._config.activation_offload == ActivationOffload.CPU:
-                contexts.enter_context(save_on_cpu(pin_memory=self._device.type == "cuda"))
+                self._offloaded = _OffloadedActivations(is_pinned=self._device.type == "cuda")
+                contexts.enter_context(self._offloaded)
             contexts.enter_context(
                 torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not None)
             )
@@ -64,8 +67,12 @@ class Engine(ABC):
         """Apply the gradients; returns whether a gradient scaler skipped the step."""
 
     @abstractmethod
+    def state_tensors(self) -> list[Tensor]:
+        """Return the tensors of optimizer state in the device's memory."""
+
     def state_bytes(self) -> int:
-        """Return the bytes of optimizer state in the device's memory."""
+        """Return their bytes."""
+        return tensor_bytes(self.state_tensors())
 
     def parameter_tensors(self) -> list[Tensor]:
         """Return the tensors that hold this process's parameters and buffers."""
@@ -74,6 +81,30 @@ class Engine(ABC):
     def gradient_tensors(self) -> list[Tensor]:
         """Return the gradients that this process holds."""
         return [p.grad for p in self.model.parameters() if p.grad is not None]
+
+    def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
+        """Yield kind, place and bytes of what lies outside the device's memory."""
+        if self._offloaded is not None and self._device.type != "cpu":
+            yield "activations", Place.PINNED_HOST, self._offloaded.kept_bytes
+
+    def _here(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return those in the device's memory; others are offloaded."""
+        return [tensor for tensor in tensors if tensor.device.type == self._device.type]
+
+
+class _OffloadedActivations(save_on_cpu):
+    """Moves what a forward pass saves to the host, and counts it."""
+
+    def __init__(self, *, is_pinned: bool) -> None:
+        super().__init__(pin_memory=is_pinned)
+        self.kept_bytes = 0
+        pack = self.pack_hook
+
+        def pack_and_count(tensor: Tensor) -> Any:
+            self.kept_bytes += tensor.nbytes
+            return pack(tensor)
+
+        self.pack_hook = pack_and_count
 
 
 class PlainEngine(Engine):
@@ -112,9 +143,17 @@ class PlainEngine(Engine):
         self.optimizer.zero_grad(set_to_none=True)
         return self.optimizer_steps == before
 
-    def state_bytes(self) -> int:
+    def state_tensors(self) -> list[Tensor]:
         """See Engine."""
-        return state_bytes(self.optimizer, self._device)
+        return self._here(state_tensors(self.optimizer))
+
+    def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
+        """See Engine."""
+        yield from super().elsewhere()
+        held = state_tensors(self.optimizer)
+        away = [tensor for tensor in held if tensor.device.type != self._device.type]
+        if away:
+            yield "optimizer_state", Place.HOST, tensor_bytes(away)
 
     def _count_step(self) -> None:
         self.optimizer_steps += 1
@@ -159,9 +198,10 @@ class BackwardEngine(Engine):
         self.optimizer_steps += has_stepped
         return not has_stepped
 
-    def state_bytes(self) -> int:
+    def state_tensors(self) -> list[Tensor]:
         """See Engine."""
-        return sum(state_bytes(one, self._device) for one in self._optimizers.values())
+        each = self._optimizers.values()
+        return self._here([tensor for one in each for tensor in state_tensors(one)])
 
     def _step_parameter(self, parameter: Tensor) -> None:
         optimizer = self._optimizers[parameter]  # type: ignore[index]

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
 from search_spaces import OffloadTarget, TrainingConfig
 from trials.engines import PlainEngine
+from trials.measurement import Place
+from trials.optimizers import tensor_bytes
 from trials.ranks import Ranks
 
 
@@ -50,6 +52,26 @@ class FsdpEngine(PlainEngine):
                 offload_policy=policy,
             )
         super().__init__(model, config, device, learning_rate)
+
+    def parameter_tensors(self) -> list[Tensor]:
+        """See Engine. Each rank holds its shards."""
+        return self._here(super().parameter_tensors())
+
+    def gradient_tensors(self) -> list[Tensor]:
+        """See Engine."""
+        return self._here(super().gradient_tensors())
+
+    def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
+        """See Engine."""
+        yield from super().elsewhere()
+        held = {
+            "parameters": super().parameter_tensors(),
+            "gradients": super().gradient_tensors(),
+        }
+        for kind, tensors in held.items():
+            away = [tensor for tensor in tensors if tensor.device.type != self._device.type]
+            if away:
+                yield kind, Place.PINNED_HOST, tensor_bytes(away)
 
     @contextmanager
     def forward(self, *, is_last: bool = True) -> Iterator[None]:

@@ -151,6 +151,8 @@ class TrialGroup:
         self.end()
         found = [self._found[rank] for rank in range(len(self._ranks))]
         first = self._together(found[0])
+        if first.timing is None:
+            return first
         return replace(
             first,
             timing=_timing_of_all([one.timing for one in found if one.timing is not None]),

@@ -9,9 +9,13 @@ from typing import Self
 from search_spaces import DeviceFacts, JobFacts
 from trials.codec import from_plain, to_plain
 from trials.environment import Environment
+from trials.profile import Profile
 
 PRECISE_RELATIVE_HALF_WIDTH = 0.1
 """Above this, half the confidence interval of a mean step time is too wide to compare by."""
+
+DATA_BOUND_SHARE = 0.2
+"""Above this share of the wall time, waiting for data is worth a warning."""
 
 
 class Outcome(StrEnum):
@@ -40,6 +44,15 @@ class Where(StrEnum):
     HOST = "host"
 
 
+class Place(StrEnum):
+    """Where bytes live; page-locked host memory is what a GPU copies from without help."""
+
+    DEVICE = "device"
+    HOST = "host"
+    PINNED_HOST = "pinned_host"
+    DISK = "disk"
+
+
 class Direction(StrEnum):
     """Which way a metric gets better."""
 
@@ -53,7 +66,8 @@ class Failure:
 
     Attributes:
         reason: Exception type and message, or what the parent saw; for people.
-        phase: What the trial was doing: load, build, train, warm_up, timing, quality, evaluate.
+        phase: What the trial was doing: load, build, train, warm_up, timing, quality, evaluate,
+            profile.
         where: Whose memory ran out, for out-of-memory.
         attempted_bytes: Device memory that the config would have needed at least.
         is_suspect: The evidence does not settle the cause, so one more run is worth it.
@@ -83,7 +97,7 @@ class StepTiming:
         samples_per_step: Samples of one optimizer step on this device.
         units_per_step: Mean trained units (tokens, or samples) of one optimizer step.
         warm_up_seconds: First steps, not part of ``step_seconds``.
-        data_wait_seconds: Mean wait for data per step.
+        data_wait_seconds: Mean wait for data per step, but for the first, which starts the loader.
         optimizer_steps: Steps that the optimizer really took, warm-up included.
         skipped_steps: Steps that the gradient scaler skipped.
     """
@@ -114,6 +128,16 @@ class StepTiming:
         return (self.high_seconds - self.low_seconds) / 2 / self.mean_seconds
 
     @property
+    def data_wait_share(self) -> float:
+        """Share of the time from one step to the next that is spent waiting for data."""
+        return self.data_wait_seconds / (self.data_wait_seconds + self.mean_seconds)
+
+    @property
+    def is_data_bound(self) -> bool:
+        """Whether the loader, and not the config, decides how fast a job of this kind runs."""
+        return self.data_wait_share > DATA_BOUND_SHARE
+
+    @property
     def is_precise(self) -> bool:
         """Whether the mean is known well enough to compare configs by it."""
         return self.relative_half_width <= PRECISE_RELATIVE_HALF_WIDTH
@@ -134,6 +158,9 @@ class MemoryUse:
             ``temporary`` is what the peak holds beyond the larger of a forward pass's end
             (parameters, state, activations, and gradients while accumulating) and an optimizer
             step (parameters, state, gradients).
+        elsewhere: Bytes by kind and ``Place`` that lie outside the device's memory, and so count
+            in neither ``peak_device_bytes`` nor ``by_kind``. On CPU the host's memory is the
+            device's.
         allocator_retries: Times that the CUDA allocator had to free its cache to go on.
     """
 
@@ -141,7 +168,16 @@ class MemoryUse:
     peak_reserved_bytes: int | None = None
     peak_host_bytes: int
     by_kind: dict[str, int] = field(default_factory=dict)
+    elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
     allocator_retries: int = 0
+
+    @property
+    def places(self) -> dict[str, dict[str, int]]:
+        """Bytes of each kind by ``Place``, those on the device first."""
+        return {
+            kind: {str(Place.DEVICE): size, **self.elsewhere.get(kind, {})}
+            for kind, size in self.by_kind.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +255,7 @@ class Measurement:
         memory: Under ``Task.MEASURE``; with a failure, as far as it came.
         quality: Under ``Task.QUALITY``, completed.
         facts: Under ``Task.DESCRIBE``, completed.
+        profile: Under ``Task.PROFILE``, completed.
         environment: Under ``Task.ENVIRONMENT``, completed.
         process_seconds: Wall time of the trial process, start to end.
         start_seconds: From the request to the first line of code in the process.
@@ -231,6 +268,7 @@ class Measurement:
     memory: MemoryUse | None = None
     quality: QualityReading | None = None
     facts: WorkloadFacts | None = None
+    profile: Profile | None = None
     environment: Environment | None = None
     process_seconds: float = 0.0
     start_seconds: float = 0.0

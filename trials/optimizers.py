@@ -72,22 +72,35 @@ def state_bytes(optimizer: torch.optim.Optimizer, device: torch.device | None = 
         device: Whose memory is meant; None for all.
     """
     return tensor_bytes(
+        tensor
+        for tensor in state_tensors(optimizer)
+        if device is None or tensor.device.type == device.type
+    )
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the tensors of an optimizer's state."""
+    return [
         value
         for inner in inner_optimizers(optimizer)
         for state in inner.state.values()
         for value in state.values()
-        if isinstance(value, Tensor) and (device is None or value.device.type == device.type)
-    )
+        if isinstance(value, Tensor)
+    ]
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the bytes behind tensors, shared storage counted once."""
-    storages = {
+    return sum(tensor_blocks(tensors).values())
+
+
+def tensor_blocks(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Return the memory behind tensors: bytes by address."""
+    return {
         part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
         for tensor in tensors
         for part in _plain_parts(tensor)
     }
-    return sum(storages.values())
 
 
 def _plain_parts(tensor: Tensor) -> list[Tensor]:

@@ -38,6 +38,7 @@ from trials.outcomes import (
     failed,
     from_exception,
 )
+from trials.profiling import profile_steps
 from trials.ranks import Ranks, join_ranks
 from trials.references import source_file
 from trials.spec import Task, TrialSpec
@@ -81,7 +82,7 @@ class Trial:
     def take_device(self) -> None:
         """Hold the GPU for this process alone; a CPU slot owns its cores already."""
         self.enter("device")
-        if self.spec.task in (Task.MEASURE, Task.QUALITY):
+        if self.spec.task in (Task.MEASURE, Task.QUALITY, Task.PROFILE):
             self.hold_gpu()
         self.enter("load")
 
@@ -186,7 +187,7 @@ def _measure(trial: Trial) -> Measurement:
     state = _begin(trial, workload)
     trial.enter("warm_up")
     started = time.perf_counter()
-    by_kind, warm_up = _warm_up(trial, state)
+    observer, warm_up = _warm_up(trial, state)
     warm_up_seconds = time.perf_counter() - started
     _require_within_budget(spec, meter)
     meter.settle()
@@ -211,7 +212,7 @@ def _measure(trial: Trial) -> Measurement:
     return Measurement(
         outcome=Outcome.COMPLETED,
         timing=timing,
-        memory=memory_use(meter, by_kind),
+        memory=memory_use(meter, observer.by_kind(), observer.elsewhere()),
     )
 
 
@@ -224,7 +225,7 @@ def _begin(trial: Trial, workload: Workload) -> TrainingState:
     return state
 
 
-def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[StepReading]]:
+def _warm_up(trial: Trial, state: TrainingState) -> tuple[KindObserver, list[StepReading]]:
     """Step on the worst-case batch until the optimizer has truly stepped often enough."""
     needed = trial.spec.timing.warm_up_steps
     micro = trial.spec.config.micro_batch_size
@@ -241,14 +242,31 @@ def _warm_up(trial: Trial, state: TrainingState) -> tuple[dict[str, int], list[S
             f"the gradient scaler skipped {len(readings)} steps of {len(readings)}: the "
             "gradients overflow in fp16; try bf16"
         )
-    return observer.by_kind(), readings
+    return observer, readings
+
+
+def _profile(trial: Trial) -> Measurement:
+    """Profile the first rank's steps; the others take as many beside it."""
+    workload = load_workload(trial.spec.workload)
+    meter = trial.start_meter()
+    state = _begin(trial, workload)
+    trial.enter("warm_up")
+    _warm_up(trial, state)
+    trial.enter("profile")
+    found = profile_steps(state, _batches(trial, state), meter, trial.spec)
+    return Measurement(outcome=Outcome.COMPLETED, profile=found)
+
+
+def _batches(trial: Trial, state: TrainingState) -> Iterator[Batch]:
+    """Return this rank's share of the workload's micro-batches."""
+    stream = checked_batches(state.workload, trial.spec.config.micro_batch_size, trial.spec.seed)
+    return itertools.islice(stream, state.ranks.rank, None, state.ranks.count)
 
 
 def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
     policy = trial.spec.timing
     ranks = state.ranks
-    stream = checked_batches(state.workload, trial.spec.config.micro_batch_size, trial.spec.seed)
-    batches = itertools.islice(stream, ranks.rank, None, ranks.count)
+    batches = _batches(trial, state)
     readings: list[StepReading] = []
     thrash = _ThrashWatch(trial)
     started = time.perf_counter()
@@ -372,6 +390,7 @@ def _environment(trial: Trial) -> Measurement:
 TASKS: dict[Task, Callable[[Trial], Measurement]] = {
     Task.MEASURE: _measure,
     Task.QUALITY: _quality,
+    Task.PROFILE: _profile,
     Task.DESCRIBE: _describe,
     Task.ENVIRONMENT: _environment,
 }

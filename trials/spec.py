@@ -19,12 +19,14 @@ class Task(StrEnum):
 
     measure      memory and time of one config
     quality      train a fixed number of samples, then evaluate
+    profile      take a few steps of one config under torch's profiler
     describe     build the workload once and say what it is
     environment  say what the device and its software are; needs no workload
     """
 
     MEASURE = "measure"
     QUALITY = "quality"
+    PROFILE = "profile"
     DESCRIBE = "describe"
     ENVIRONMENT = "environment"
 
@@ -70,7 +72,7 @@ class TrialSpec:
         num_threads: Compute threads of the process on CPU.
         cores: CPU cores the process may use; empty for any.
         num_devices: Data-parallel devices of the real job, for the effective batch.
-        num_ranks: Processes that really train together under ``Task.MEASURE``, a device each.
+        num_ranks: Processes that really train together, a device each, to measure or to profile.
         rank: Of this process among them.
         rendezvous: File by which they find each other.
         seed: Of weights, dropout and data order.
@@ -78,6 +80,7 @@ class TrialSpec:
         deadline_seconds: The process is ended after this long.
         timing: When enough steps are timed.
         quality_samples: Samples trained before evaluation, under ``Task.QUALITY``.
+        profile_folder: Where ``Task.PROFILE`` puts its files, on the machine that runs it.
     """
 
     workload: str
@@ -97,6 +100,7 @@ class TrialSpec:
     deadline_seconds: float = 120.0
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     quality_samples: int = 0
+    profile_folder: str | None = None
 
     def __post_init__(self) -> None:
         """Reject limits under which nothing could run."""
@@ -108,6 +112,8 @@ class TrialSpec:
             raise SpecError("num_threads and num_devices must be at least 1")
         if not 0 <= self.rank < self.num_ranks:
             raise SpecError(f"rank={self.rank}: from 0 to num_ranks={self.num_ranks}, less 1")
+        if self.task == Task.PROFILE and self.profile_folder is None:
+            raise SpecError("task=profile: needs profile_folder, where its files go")
 
     @property
     def device_kind(self) -> str:
@@ -138,7 +144,8 @@ class TrialSpec:
     @property
     def is_group(self) -> bool:
         """Whether several processes do the trial, and this is not one of them yet."""
-        return self.task == Task.MEASURE and self.num_ranks > 1 and self.rendezvous is None
+        is_shared = self.task in (Task.MEASURE, Task.PROFILE)
+        return is_shared and self.num_ranks > 1 and self.rendezvous is None
 
     def of_rank(self, rank: int, rendezvous: str) -> Self:
         """Return what one process of a group does: its share of the slot's devices and cores."""

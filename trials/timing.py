@@ -99,6 +99,7 @@ def timing_of(
     timed = timed_steps(readings)
     seconds = [reading.seconds for reading in timed]
     mean, half = statistics.fmean(seconds), half_width(seconds)
+    waits = [reading.data_wait_seconds for reading in timed]
     return StepTiming(
         step_seconds=tuple(seconds),
         low_seconds=max(0.0, mean - half),
@@ -106,7 +107,7 @@ def timing_of(
         samples_per_step=samples_per_step,
         units_per_step=statistics.fmean(reading.units for reading in timed),
         warm_up_seconds=warm_up_seconds,
-        data_wait_seconds=statistics.fmean(reading.data_wait_seconds for reading in timed),
+        data_wait_seconds=statistics.fmean(waits[1:] or waits),
         optimizer_steps=len(timed) + len(timed_steps(warm_up)),
         skipped_steps=sum(reading.is_skipped for reading in [*warm_up, *readings]),
     )

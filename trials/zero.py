@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from torch.utils.cpp_extension import _get_build_directory
 from search_spaces import AmpDtype, OffloadTarget, TrainingConfig
 from trials.engines import AUTOCAST_DTYPES, Engine
 from trials.errors import TrialSetupError, WorkloadError
-from trials.optimizers import build_optimizer, state_bytes, tensor_bytes
+from trials.measurement import Place
+from trials.optimizers import build_optimizer, state_tensors, tensor_bytes
+from trials.swap_files import swapped_sizes
 
 NVME_BUFFERS = 5
 """Of the largest parameter's size; DeepSpeed's own default."""
@@ -69,6 +72,7 @@ class ZeroEngine(Engine):
             TrialSetupError: DeepSpeed cannot be imported, or an operator is not built.
         """
         super().__init__(config, device)
+        self._swap_folder = nvme_folder
         missing = missing_offload(config.offload_target) or missing_zero(device.type)
         if missing is not None:
             raise TrialSetupError(missing)
@@ -113,26 +117,47 @@ class ZeroEngine(Engine):
         self.optimizer_steps = self._engine.global_steps - self._engine.skipped_steps
         return bool(self._engine.was_step_applied() is False)
 
-    def state_bytes(self) -> int:
+    def state_tensors(self) -> list[Tensor]:
         """See Engine. With the fp32 copies of parameters that DeepSpeed steps."""
-        stepped = self._optimizer.optimizer
-        copies = [tensor for group in stepped.param_groups for tensor in group["params"]]
-        return state_bytes(stepped, self._device) + tensor_bytes(self._here(copies))
+        return self._here([*state_tensors(self._optimizer.optimizer), *self._copies()])
 
     def parameter_tensors(self) -> list[Tensor]:
         """See Engine. At stage 3 each parameter's own shard stands for it."""
-        held = [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]
-        return self._here(held)
+        return self._here(self._shards())
 
     def gradient_tensors(self) -> list[Tensor]:
         """See Engine. DeepSpeed moves them into buffers of its own."""
+        return self._here(self._gradients())
+
+    def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
+        """See Engine."""
+        yield from super().elsewhere()
+        state = [*state_tensors(self._optimizer.optimizer), *self._copies()]
+        kinds = ("parameters", "gradients", "optimizer_state")
+        for kind, tensors in zip(kinds, (self._shards(), self._gradients(), state), strict=True):
+            away = [tensor for tensor in tensors if tensor.device.type != self._device.type]
+            pinned = [tensor for tensor in away if tensor.is_pinned()]
+            yield kind, Place.PINNED_HOST, tensor_bytes(pinned)
+            yield kind, Place.HOST, tensor_bytes(away) - tensor_bytes(pinned)
+        if self._config.offload_target == OffloadTarget.NVME and self._swap_folder is not None:
+            for kind, size in swapped_sizes(self._swap_folder):
+                yield kind, Place.DISK, size
+
+    def _gradients(self) -> list[Tensor]:
         averaged = getattr(self._optimizer, "averaged_gradients", None) or {}
         moved = [tensor for group in averaged.values() for tensor in group or ()]
-        return self._here([*super().gradient_tensors(), *filter(is_tensor, moved)])
+        moved += [copy.grad for copy in self._copies() if copy.grad is not None]
+        swapper = getattr(self._optimizer, "optimizer_swapper", None)
+        for swapped in getattr(swapper, "swap_params_info", {}).values():
+            moved += swapped.unswapped_gradients.values()  # too small to be worth a file
+        return [*super().gradient_tensors(), *filter(is_tensor, moved)]
 
-    def _here(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """Return those in the device's memory; others are offloaded."""
-        return [tensor for tensor in tensors if tensor.device.type == self._device.type]
+    def _copies(self) -> list[Tensor]:
+        groups = self._optimizer.optimizer.param_groups
+        return [tensor for group in groups for tensor in group["params"]]
+
+    def _shards(self) -> list[Tensor]:
+        return [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]
 
 
 def deepspeed_config(
@@ -206,6 +231,23 @@ def _prepare_swap_folder(folder: Path | None, num_parameters: int) -> None:
         raise WorkloadError(trouble)
     assert folder is not None
     folder.mkdir(exist_ok=True)
+
+
+def watch_disk(watched: Callable[[], AbstractContextManager[object]]) -> None:
+    """Have every wait for a disk in this process happen within a context of its own.
+
+    DeepSpeed reads and writes in threads of its own; ``wait`` is where training stops for them.
+    """
+    from deepspeed.ops.op_builder.builder import OpBuilder
+
+    kind = OpBuilder._loaded_ops["async_io"].aio_handle
+    wait = kind.wait
+
+    def wait_watched(handle: Any) -> Any:
+        with watched():
+            return wait(handle)
+
+    kind.wait = wait_watched
 
 
 def missing_zero(device_kind: str = "cpu") -> str | None:

@@ -112,9 +112,20 @@ def probe(
     workload: opt.Workload = None,
     pins: opt.Pins = None,
     global_batch: opt.GlobalBatch = None,
+    trial_devices: opt.TrialDevices = None,
     memory_budget: opt.MemoryBudget = None,
     deadline: opt.Deadline = None,
     seed: opt.Seed = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also profile a few steps, and write operators, memory and a trace here.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write to a --profile folder that is not empty.")
+    ] = False,
     local: opt.Local = None,
     ray_address: opt.RayAddress = None,
     nvme_path: opt.NvmePath = None,
@@ -124,11 +135,13 @@ def probe(
     verbose: opt.Verbose = 0,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Measure one config once: where its memory and its time go. Writes nothing."""
+    """Measure one config once: where its memory and its time go. Writes only a profile."""
     from autotune.cli.running import probe_and_show
 
     opt.set_verbosity(verbose, quiet)
-    probe_and_show(_settings(locals()), _pins(pins), output=output)
+    probe_and_show(
+        _settings(locals()), _pins(pins), profile_to=profile, replaces=force, output=output
+    )
 
 
 @app.command()

@@ -23,7 +23,7 @@ from autotune.events import (
 )
 from autotune.objective import direction_of, value_of
 from autotune.records import Objective, Source, StudyRecord, TrialRecord
-from autotune.summary import shown_bytes
+from autotune.summary import data_bound_text, shown_bytes
 from trials.measurement import Direction, Outcome
 
 UNITS = {Objective.COST: "$/M samples", Objective.THROUGHPUT: "samples/s"}
@@ -127,11 +127,13 @@ def _told_line(trial: TrialRecord) -> str:
     if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
         return f"{head}{str(trial.outcome).replace('_', ' ')}{_why(trial)}{cached}"
     assert trial.measurement is not None and trial.measurement.memory is not None
+    waits = data_bound_text(trial.measurement.timing)
     share = scores.throughput_half_width / scores.throughput_samples_per_second
     return (
         f"{head}{scores.throughput_samples_per_second:.4g} samples/s ±{share:.1%}, "
         f"${scores.cost_usd_per_million_samples:.4g}/M, "
-        f"{shown_bytes(trial.measurement.memory.peak_device_bytes)}{cached}"
+        f"{shown_bytes(trial.measurement.memory.peak_device_bytes)}"
+        f"{f', {waits}' if waits else ''}{cached}"
     )
 
 

@@ -5,12 +5,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import typer
 from rich.console import Console
 
 from autotune.cli.options import Output
+from autotune.cli.profiles import prepare_folder, show_profile, tell_why_none
 from autotune.cli.progress import Progress
 from autotune.cli.tables import front_table, mib, write_documents, write_table
 from autotune.documents import trial_document
@@ -19,10 +21,12 @@ from autotune.events import Listener
 from autotune.records import StudyRecord, StudyState
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
+from autotune.summary import data_bound_text, data_bound_warning
 from autotune.tuner import StopSwitch, StudyResult
+from search_spaces import OffloadTarget
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
-from trials.measurement import Outcome
+from trials.measurement import Outcome, Place, StepTiming
 
 INTERRUPTED = 130
 NOTHING_FITS = REPLIES[NothingFitsError].exit_code
@@ -34,9 +38,21 @@ KIND_ROWS = {
     "activations": "activations (end of the forward pass)",
     "temporary": "everything else at the peak (workspace, fragmentation, ...)",
 }
+PLACE_NAMES = {
+    Place.DEVICE: "device",
+    Place.HOST: "host memory",
+    Place.PINNED_HOST: "host memory, page-locked",
+    Place.DISK: "disk",
+}
 MEMORY_NOTE = (
-    "Not all of it is there at once: the peak is parameters + optimizer state + everything else "
-    "+ the larger of activations and gradients, or both when accumulating.\n"
+    "Not all of it is there at once: the peak is, of what is on the device, parameters + "
+    "optimizer state + everything else + the larger of activations and gradients, or both when "
+    "accumulating.\n"
+)
+ON_CPU = "this process"
+CPU_OFFLOAD_NOTE = (
+    "On a CPU the device's memory is the host's: what offload_target=cpu moves to the host stays "
+    "in this process and counts in the peak.\n"
 )
 _Run = Callable[[Listener, StopSwitch], tuple[StudyRecord, StudyResult]]
 
@@ -61,17 +77,39 @@ def resume_and_show(settings: Settings, *, output: Output, is_quiet: bool) -> No
     _show(go_on, output=output, is_quiet=is_quiet)
 
 
-def probe_and_show(settings: Settings, pins: Mapping[str, object], *, output: Output) -> None:
-    """Measure one config and show where its memory and time go."""
+def probe_and_show(
+    settings: Settings,
+    pins: Mapping[str, object],
+    *,
+    profile_to: Path | None,
+    replaces: bool,
+    output: Output,
+) -> None:
+    """Measure one config and show where its memory and time go.
+
+    Args:
+        settings: Of the probe.
+        pins: Knobs of the config.
+        profile_to: Folder of a profile; None for no profile.
+        replaces: Whether that folder may hold files.
+        output: How to print.
+    """
+    if profile_to is not None:
+        prepare_folder(settings, profile_to, replaces=replaces)
     with _interruptible(StopSwitch()):
-        found = probe(settings, pins)
+        found = probe(settings, pins, profile_to)
     if output == Output.TABLE:
         _probe_tables(found)
+        if found.profiled is not None and found.profiled.profile is not None:
+            show_profile(found.profiled.profile, is_cpu=_is_cpu(found))
     else:
         _probe_document(found, output)
-    if found.measurement.outcome != Outcome.COMPLETED:
-        is_broken = found.measurement.outcome == Outcome.CRASHED
-        raise typer.Exit(MACHINE_FAULT if is_broken else NOTHING_FITS)
+    if profile_to is not None:
+        tell_why_none(found.profiled, profile_to)
+    for measurement in filter(None, (found.measurement, found.profiled)):
+        if measurement.outcome != Outcome.COMPLETED:
+            is_broken = measurement.outcome == Outcome.CRASHED
+            raise typer.Exit(MACHINE_FAULT if is_broken else NOTHING_FITS)
 
 
 def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
@@ -132,7 +170,9 @@ def _result_tables(study: StudyRecord, result: StudyResult) -> None:
 
 def _closing(study: StudyRecord, result: StudyResult) -> str:
     name, spending = study.spec.name, result.spending
+    waits = data_bound_warning(result.front)
     lines = [
+        *([waits] if waits else []),
         f"study {name} {result.state}: {result.stop_reason}",
         f"it cost {spending.seconds:.0f} s, {spending.device_seconds:.0f} device-seconds, "
         f"${spending.usd:.4f} at the device rate of {study.spec.rates.dated}",
@@ -152,10 +192,13 @@ def _probe_tables(found: Probe) -> None:
     if measurement.reason:
         sys.stdout.write(f"{measurement.reason}\n")
     if measurement.memory is not None:
-        write_table("Memory", ["kind", "MiB"], _memory_rows(found))
+        write_table("Memory", ["kind", "MiB", "where"], _memory_rows(found))
         sys.stdout.write(MEMORY_NOTE if measurement.memory.by_kind else "")
+        is_offloaded = found.config.offload_target == OffloadTarget.CPU
+        sys.stdout.write(CPU_OFFLOAD_NOTE if is_offloaded and _is_cpu(found) else "")
     if measurement.timing is not None:
         write_table("Time", ["kind", "value"], _time_rows(found))
+        _tell_of_waiting(measurement.timing)
     if measurement.failure is not None and measurement.failure.log_tail:
         sys.stdout.write(f"last lines of the trial:\n{measurement.failure.log_tail}\n")
 
@@ -163,13 +206,29 @@ def _probe_tables(found: Probe) -> None:
 def _memory_rows(found: Probe) -> list[list[str]]:
     memory = found.measurement.memory
     assert memory is not None
-    rows = [[KIND_ROWS.get(kind, kind), mib(size)] for kind, size in memory.by_kind.items()]
-    rows.append(["peak on the device", mib(memory.peak_device_bytes)])
+    names = {**PLACE_NAMES, **({Place.DEVICE: ON_CPU} if _is_cpu(found) else {})}
+    rows = [
+        [KIND_ROWS.get(kind, kind), mib(size), names[Place(place)]]
+        for kind, places in memory.places.items()
+        for place, size in places.items()
+        if size or len(places) == 1
+    ]
+    rows.append(["peak on the device", mib(memory.peak_device_bytes), ""])
     if memory.peak_reserved_bytes is not None:
-        rows.append(["peak reserved by the allocator", mib(memory.peak_reserved_bytes)])
-    rows.append(["memory budget", mib(found.memory_budget_bytes)])
-    rows.append(["on the host beside it", mib(memory.peak_host_bytes)])
+        rows.append(["peak reserved by the allocator", mib(memory.peak_reserved_bytes), ""])
+    rows.append(["memory budget", mib(found.memory_budget_bytes), ""])
+    rows.append(["on the host beside it", mib(memory.peak_host_bytes), ""])
     return rows
+
+
+def _is_cpu(found: Probe) -> bool:
+    return found.environment.device_kind == "cpu"
+
+
+def _tell_of_waiting(timing: StepTiming) -> None:
+    waits = data_bound_text(timing)
+    if waits:
+        sys.stdout.write(f"{waits}; the rates above leave the wait out, so that configs compare\n")
 
 
 def _time_rows(found: Probe) -> list[list[str]]:
@@ -191,7 +250,12 @@ def _time_rows(found: Probe) -> list[list[str]]:
 
 
 def _probe_document(found: Probe, output: Output) -> None:
-    document = to_plain(found)
+    memory, timing = found.measurement.memory, found.measurement.timing
+    document = {
+        **to_plain(found),
+        "memory_places": {} if memory is None else memory.places,
+        "is_data_bound": None if timing is None else timing.is_data_bound,
+    }
     if output == Output.JSON:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:

@@ -22,7 +22,7 @@ MIB = 1024**2
 NONE = "-"
 LEFT = {
     *("", "config", "outcome", "reason", "study", "workload", "state", "kind"),
-    *("check", "status", "found", "remedy", "source"),
+    *("where", "operator", "check", "status", "found", "remedy", "source"),
 }
 """Columns of words; the others hold numbers."""
 GAP = 2

@@ -162,7 +162,11 @@ def test_state_beyond_the_hosts_memory_is_refused_before_anything_runs(tmp_path)
 def test_the_memory_of_a_probe_adds_up_to_its_peak_as_its_note_says(tmp_path):
     pins = ("--set", "micro_batch_size=4")
     done = call("probe", "--local", *pins, store=tmp_path / "s.db")
-    rows = dict(re.findall(r"^(\w[\w ]*?)(?: \(.*\))? {2,}([\d.,]+)$", done.stdout, re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"^(\w[\w ]*?)(?: \(.*\))? {2,}([\d.,]+) +(?:\w+ ?\w*)? *$", done.stdout, re.MULTILINE
+        )
+    )
     sizes = {name: float(size.replace(",", "")) for name, size in rows.items()}
     forward = sizes["activations"] + sizes["gradients"]  # kept by the first of two micro-batches
     expected = sizes["parameters and buffers"] + sizes["optimizer state"] + forward

@@ -28,6 +28,7 @@ from tests.factories import (
     make_oom,
     make_scored,
     make_study_record,
+    make_timing,
     make_told,
     make_trial,
 )
@@ -46,9 +47,12 @@ KEYS = [
     "reason",
     "throughput_samples_per_second",
     "step_seconds",
+    "data_wait_seconds",
+    "is_data_bound",
     "peak_device_bytes",
     "peak_host_bytes",
     "memory",
+    "memory_places",
     "quality",
     "cost_usd_per_million_samples",
     "environment",
@@ -128,7 +132,10 @@ def test_the_columns_are_those_of_every_trial_but_for_kinds_of_memory():
     columns = trial_columns(STUDY)
     assert {"config.amp_dtype", "step_seconds.mean", "quality.name", "slot"} <= set(columns)
     assert list(flattened(trial_document(trials[0], STUDY))) == columns
-    assert set(flattened(trial_document(trials[1], STUDY))) - set(columns) == {"memory.parameters"}
+    assert set(flattened(trial_document(trials[1], STUDY))) - set(columns) == {
+        "memory.parameters",
+        "memory_places.parameters.device",
+    }
 
 
 def test_memory_is_in_bytes_by_kind():
@@ -137,6 +144,25 @@ def test_memory_is_in_bytes_by_kind():
     assert document["memory"] == {"parameters": 100 * MIB, "activations": MIB}
     assert document["peak_device_bytes"] == 400 * MIB
     assert document["peak_host_bytes"] == 200 * MIB
+
+
+def test_memory_is_told_by_where_it_lives():
+    away = {"optimizer_state": {"disk": 7 * MIB}}
+    memory = make_memory(by_kind={"parameters": MIB, "optimizer_state": 0}, elsewhere=away)
+    document = trial_document(make_told(0, make_measurement(memory=memory)), STUDY)
+    assert document["memory_places"] == {
+        "parameters": {"device": MIB},
+        "optimizer_state": {"device": 0, "disk": 7 * MIB},
+    }
+    assert document["memory"] == {"parameters": MIB, "optimizer_state": 0}
+
+
+@pytest.mark.parametrize(("wait", "is_bound"), [(0.217, True), (0.001, False)])
+def test_waiting_for_data_is_told_with_whether_it_is_much(wait, is_bound):
+    timing = make_timing(0.08, data_wait_seconds=wait)
+    document = trial_document(make_told(0, make_measurement(timing=timing)), STUDY)
+    assert (document["data_wait_seconds"], document["is_data_bound"]) == (wait, is_bound)
+    assert document["throughput_samples_per_second"] == pytest.approx(100.0)
 
 
 def test_quality_is_named_with_its_direction_and_noise():

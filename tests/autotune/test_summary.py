@@ -7,13 +7,22 @@ from hypothesis import strategies as st
 
 from autotune.records import Source, TrialState
 from autotune.settings import parse_bytes
-from autotune.summary import nothing_fits, short_reason, shown_bytes, tally, trial_state
+from autotune.summary import (
+    data_bound_text,
+    data_bound_warning,
+    nothing_fits,
+    short_reason,
+    shown_bytes,
+    tally,
+    trial_state,
+)
 from tests.factories import (
     GIB,
     MIB,
     make_config,
     make_measurement,
     make_oom,
+    make_timing,
     make_told,
     make_trial,
 )
@@ -179,3 +188,28 @@ def test_predicted_trials_count_as_out_of_memory():
     trials = [replace(predicted, number=number, reason=f"{number}") for number in range(3)]
     message = nothing_fits([failed(3), *trials, out_of_memory(4, 5 * GIB)], GIB)
     assert "nearest to fitting: trial 4" in message
+
+
+def waiting(number, seconds):
+    return make_told(number, make_measurement(timing=make_timing(0.08, data_wait_seconds=seconds)))
+
+
+def test_a_trial_that_waits_for_data_says_for_how_long():
+    words = "data-bound: waits 0.217 s of 0.297 s per step for data (73%)"
+    assert short_reason(waiting(0, 0.217)) == words
+    assert data_bound_text(make_timing(0.08, data_wait_seconds=0.217)) == words
+
+
+@pytest.mark.parametrize(("wait", "is_told"), [(0.0199, False), (0.0201, True)])
+def test_more_than_a_fifth_of_the_time_is_much(wait, is_told):
+    assert bool(data_bound_text(make_timing(0.08, data_wait_seconds=wait))) is is_told
+
+
+def test_a_study_warns_of_the_trial_that_waits_most():
+    warning = data_bound_warning([waiting(0, 0.05), waiting(1, 0.217), waiting(2, 0.0)])
+    assert warning.startswith("warning: 2 of 3 trial(s) of the front are data-bound, the worst ")
+    assert "waits 0.217 s of 0.297 s per step for data (73%); samples/s and cost leave" in warning
+
+
+def test_a_study_without_waiting_trials_warns_of_nothing():
+    assert data_bound_warning([waiting(0, 0.0), make_told(1, make_oom())]) == ""

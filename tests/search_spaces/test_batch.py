@@ -32,3 +32,21 @@ def test_the_split_that_is_not_given_follows_from_the_global_batch(knobs, split)
 def test_what_does_not_divide_the_batch_is_refused_with_the_nearest_that_do(knobs, words):
     with pytest.raises(InvalidConfigError, match=words):
         config_of_batch(knobs, 12)
+
+
+def test_the_batch_is_that_of_all_devices():
+    config = config_of_batch({"micro_batch_size": 2}, 12, num_devices=2)
+    assert config.effective_batch_size(2) == 12
+    assert config_of_batch({}, 12, num_devices=3).micro_batch_size == 4
+
+
+@pytest.mark.parametrize(
+    ("knobs", "devices", "words"),
+    [
+        ({}, 5, "5 devices do not divide the global batch of 12; the nearest .* that do: 4 and 6"),
+        ({"micro_batch_size": 4}, 2, "divide the global batch of 6 that each device has"),
+    ],
+)
+def test_devices_that_do_not_divide_the_batch_are_refused(knobs, devices, words):
+    with pytest.raises(InvalidConfigError, match=words):
+        config_of_batch(knobs, 12, devices)

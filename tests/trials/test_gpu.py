@@ -59,6 +59,31 @@ def test_the_memory_is_back_after_a_trial(run):
     assert used_bytes(0) == pytest.approx(before, abs=64 * MIB)
 
 
+def test_a_profile_has_kernels_memory_and_a_snapshot(run, tmp_path):
+    found = run(
+        "byte-gpt:5m",
+        task=Task.PROFILE,
+        device="cuda:0",
+        config=config(),
+        profile_folder=str(tmp_path),
+    )
+    assert found.outcome == Outcome.COMPLETED, found.reason
+    assert (tmp_path / "memory_snapshot.pickle").stat().st_size > 0
+    assert sum(found.profile.wait_seconds.values()) < found.profile.step_seconds
+    assert found.profile.peak_bytes > 4 * 5_000_000 and found.profile.by_time
+
+
+def test_offloaded_activations_live_in_page_locked_host_memory(run):
+    memory = run("byte-gpt:5m", device="cuda:0", config=config(activation_offload="cpu")).memory
+    assert memory.elsewhere["activations"]["pinned_host"] > MIB
+
+
+def test_offloaded_state_lives_in_host_memory(run):
+    knobs = config(zero_stage=2, offload_target="cpu")
+    memory = run("byte-gpt:5m", device="cuda:0", config=knobs).memory
+    assert sum(memory.elsewhere["optimizer_state"].values()) > 8 * 5_000_000
+
+
 def test_the_environment_names_the_gpu(run):
     environment = run(task=Task.ENVIRONMENT, device="cuda:0").environment
     assert environment.compute_capability and environment.driver and environment.cuda

@@ -49,6 +49,28 @@ def test_a_measurement_survives_its_json(run):
     assert json.loads(found.to_json())["outcome"] == "completed"
 
 
+def test_a_measurement_of_an_older_program_is_read(run):
+    found = run()
+    document = json.loads(found.to_json())
+    del document["profile"], document["memory"]["elsewhere"]
+    assert Measurement.from_json(json.dumps(document)) == found
+
+
+def test_a_loader_that_is_too_slow_shows_and_leaves_the_rate_of_computing_alone(run):
+    timing = run("SlowLoader", config=config(micro_batch_size=8)).timing
+    assert timing.is_data_bound and timing.data_wait_seconds >= 0.217
+    assert 0.08 <= min(timing.step_seconds) < 0.217
+
+
+def test_a_loader_that_keeps_up_does_not_show(run):
+    assert not run("byte-gpt", config=config(micro_batch_size=8)).timing.is_data_bound
+
+
+def test_without_offload_every_kind_lives_on_the_device(run):
+    memory = run("byte-gpt").memory
+    assert memory.places == {kind: {"device": size} for kind, size in memory.by_kind.items()}
+
+
 def test_kinds_of_memory_are_exact_where_theory_is(run):
     found = run("byte-gpt", config=config(micro_batch_size=4))
     kinds = found.memory.by_kind

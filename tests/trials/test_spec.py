@@ -32,6 +32,7 @@ def test_a_spec_needs_a_workload_alone():
         ('{"workload": "a", "task": "guess"}', "task='guess': must be one of measure"),
         ('{"workload": "a", "deadline_seconds": 0}', "deadline_seconds=0"),
         ('{"workload": "a", "memory_budget_bytes": -1}', "memory_budget_bytes=-1"),
+        ('{"workload": "a", "task": "profile"}', "needs profile_folder"),
         ('{"workload": "a", "cores": 1}', "cores must be a list"),
         ('{"workload": "a", "timing": {"warm_up_steps": 1}}', "warm_up_steps=1: at least 2"),
     ],

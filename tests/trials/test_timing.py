@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -82,3 +83,18 @@ def test_a_timing_counts_the_steps_that_were_taken():
     assert (timing.low_seconds, timing.high_seconds) == (0.0, 2.0 + half_width([1.0, 3.0]))
     assert (timing.optimizer_steps, timing.skipped_steps) == (3, 2)
     assert (timing.samples_per_step, timing.units_per_step) == (8, 1)
+
+
+def waits(*seconds):
+    found = [
+        replace(r, data_wait_seconds=s) for s, r in zip(seconds, readings(*seconds), strict=True)
+    ]
+    return timing_of([], found, samples_per_step=1, warm_up_seconds=0.0).data_wait_seconds
+
+
+def test_the_first_wait_starts_the_loader_and_does_not_count():
+    assert waits(5.0, 0.1, 0.3) == pytest.approx(0.2)
+
+
+def test_of_a_single_step_its_wait_counts():
+    assert waits(5.0) == 5.0

@@ -116,6 +116,25 @@ def test_state_on_disk_is_not_in_memory(run):
 
 
 @pytest.mark.slow
+def test_state_on_disk_is_told_with_its_size(run):
+    memory = run(zero_stage=3, offload_target="nvme").memory
+    exact = 3 * 4 * 830_208  # two moments and the fp32 copy of the parameters
+    assert memory.places["optimizer_state"] == {
+        "device": pytest.approx(0, abs=2**16),
+        "disk": pytest.approx(exact, rel=0.02),
+    }
+    assert memory.by_kind["gradients"] == pytest.approx(4 * 830_208, rel=0.01)
+
+
+@pytest.mark.slow
+def test_on_a_cpu_what_is_offloaded_to_the_host_stays_in_the_process(run):
+    memory = run(zero_stage=2, offload_target="cpu").memory
+    assert memory.elsewhere == {}
+    assert memory.by_kind["optimizer_state"] == pytest.approx(3 * 4 * 830_208, rel=0.01)
+    assert memory.by_kind["gradients"] == pytest.approx(4 * 830_208, rel=0.01)
+
+
+@pytest.mark.slow
 def test_a_lock_that_a_killed_process_left_stops_no_trial(run):
     lock = zero._folder_of("cpu_adam") / "lock"
     lock.touch()

@@ -130,6 +130,28 @@ class Slow(Small):
         return super().loss(model, batch)
 
 
+class SlowLoader(Small):
+    """0.217 s until each batch is there, 0.08 s of compute: a loader with too few workers."""
+
+    def batches(self, micro_batch_size, seed):
+        for batch in super().batches(micro_batch_size, seed):
+            time.sleep(0.217)
+            yield batch
+
+    def loss(self, model, batch):
+        time.sleep(0.08)
+        return super().loss(model, batch)
+
+
+class RefusesTheProfiler(Small):
+    """Runs out of memory where it is profiled, and nowhere else."""
+
+    def loss(self, model, batch):
+        if torch.autograd._profiler_enabled():
+            raise MemoryError("profiled")
+        return super().loss(model, batch)
+
+
 class SecondRankRunsOut(Small):
     """The second process of a group takes more memory than any budget, the others wait for it."""
 
