@@ -10,15 +10,16 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
-        *("language", "memory", "optimizers", "ranks", "runner", "techniques", "training"),
-        *("transformer", "vision", "warm_up", "workload", "zero"),
+        *("blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
+        *("huggingface", "language", "memory", "optimizers", "pretrained", "ranks", "runner"),
+        *("samples", "techniques", "training", "transformer", "vision", "warm_up", "workload"),
+        *("zero",),
     )
 }
 DOORS = {
     "torch": TRIALS_WITH_TORCH,
-    "transformers": {"trials/huggingface.py"},
-    "huggingface_hub": {"trials/huggingface.py"},
+    "transformers": {"trials/pretrained.py", "trials/deepseek.py"},
+    "huggingface_hub": {"trials/pretrained.py", "trials/deepseek.py"},
     "sklearn": set(),
     "bitsandbytes": {"trials/optimizers.py"},
     "pynvml": {"trials/nvml.py"},
