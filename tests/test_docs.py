@@ -62,6 +62,7 @@ def folder(tmp_path_factory):
     (folder / "space.toml").write_text(block("toml", "# space.toml"))
     for name in ("mine.py", "train.py"):
         (folder / name).write_text(block("python", f"# {name}"))
+    (folder / "bert.json").write_text(block("json", '"bert"'))
     spec = re.search(r"`(\{\"workload\".*?\}\})`", README)[1]
     on_cpu = {**json.loads(spec), "device": "cpu", "workload": "byte-gpt"}
     (folder / "spec.json").write_text(json.dumps(on_cpu))

@@ -10,16 +10,16 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines"),
+        *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
         *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
-        *("profiling", "ranks", "runner", "techniques", "training"),
+        *("pretrained", "profiling", "ranks", "runner", "samples", "techniques", "training"),
         *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {
     "torch": TRIALS_WITH_TORCH,
-    "transformers": {"trials/huggingface.py"},
-    "huggingface_hub": {"trials/huggingface.py"},
+    "transformers": {"trials/pretrained.py", "trials/deepseek.py"},
+    "huggingface_hub": {"trials/pretrained.py", "trials/deepseek.py"},
     "sklearn": set(),
     "bitsandbytes": {"trials/low_bit.py"},
     "peft": {"trials/adapters.py"},

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from trials.byte_gpt import ByteGpt
 from trials.errors import WorkloadError
-from trials.references import HUGGINGFACE
+from trials.model_reference import HUGGINGFACE
 from trials.vision import Vision
 from trials.workload import Workload
 
@@ -12,7 +12,7 @@ from trials.workload import Workload
 def _huggingface(place: str) -> Workload:
     """Import transformers, which takes seconds, for the trials that need it alone."""
     try:
-        from trials.huggingface import HuggingFace
+        from trials.huggingface import load_model
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise
@@ -20,7 +20,7 @@ def _huggingface(place: str) -> Workload:
             f"{HUGGINGFACE}:PATH needs transformers, which is not installed here; "
             "install it with: pip install 'autotune[huggingface]'"
         ) from error
-    return HuggingFace(place)
+    return load_model(place)
 
 
 BUILTIN_WORKLOADS: dict[str, Callable[[str], Workload]] = {

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from trials.corpus import NUM_BYTES, read_corpus
 from trials.gpt_sizes import SIZES, GptSize
-from trials.language import LanguageWorkload
+from trials.language import Examples, LanguageWorkload
+from trials.samples import Windows, byte_ids
 from trials.transformer import Block
 
 
@@ -45,8 +46,10 @@ class ByteGpt(LanguageWorkload):
             WorkloadError: No sources beside the interpreter.
         """
         self.size = SIZES[size_name or "1m"]
-        self.sequence = self.size.context
-        self.corpus = read_corpus()
+        corpus = read_corpus()
+        length = self.size.context + 1
+        self.training = Windows(byte_ids(corpus.training), length)
+        self.held_out = Windows(byte_ids(corpus.held_out), length)
 
     def build(self) -> nn.Module:
         """See Workload."""
@@ -57,9 +60,9 @@ class ByteGpt(LanguageWorkload):
         assert isinstance(model, Gpt)
         return list(model.blocks)
 
-    def logits(self, model: nn.Module, ids: Tensor) -> Tensor:
+    def logits(self, model: nn.Module, given: Examples) -> Tensor:
         """See LanguageWorkload."""
-        out: Tensor = model(ids)
+        out: Tensor = model(given["input_ids"])
         return out
 
 

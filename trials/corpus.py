@@ -1,6 +1,6 @@
-"""Text that every machine has: the sources beside the interpreter, for the language workloads.
+"""Text for the language workloads: Python's own sources, which every machine has, or a file.
 
-Every tenth file is held out for evaluation.
+A tenth is held out for evaluation: every tenth of the sources, the end of a file.
 """
 
 import os
@@ -8,9 +8,6 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from trials.errors import WorkloadError
 
@@ -23,14 +20,14 @@ _LEAST_BYTES = 2**17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Two texts as ids: what is trained on, and what is held out; shape (length,) each."""
+    """Two texts: what is trained on, and what is held out."""
 
-    training: Tensor
-    held_out: Tensor
+    training: bytes
+    held_out: bytes
 
 
 def read_corpus() -> Corpus:
-    """Return the bytes of Python's own standard library, as uint8.
+    """Return the sources of Python's own standard library.
 
     Raises:
         WorkloadError: Too few sources beside the interpreter.
@@ -47,8 +44,28 @@ def read_corpus() -> Corpus:
             f"{str(folder)!r} holds too few; "
             "use an interpreter that ships its standard library as .py files"
         )
-    training, held_out = (torch.frombuffer(part, dtype=torch.uint8) for part in parts)
-    return Corpus(training=training, held_out=held_out)
+    return Corpus(training=bytes(parts[0]), held_out=bytes(parts[1]))
+
+
+def read_text(file: Path) -> Corpus:
+    """Return a file's text, about the last tenth of it held out, in whole lines if it has some.
+
+    Raises:
+        WorkloadError: It is no text in UTF-8.
+    """
+    content = file.read_bytes()
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise WorkloadError(
+            f"text={str(file)!r} is not in UTF-8: byte {error.start} is "
+            f"0x{content[error.start]:02x}; convert it, as with iconv -t utf-8"
+        ) from error
+    tenth = len(content) * 9 // 10
+    cut = content.find(b"\n", tenth) + 1
+    if cut in (0, len(content)):
+        cut = content.rfind(b"\n", 0, tenth) + 1 or tenth
+    return Corpus(training=content[:cut], held_out=content[cut:])
 
 
 def _sources(folder: Path) -> Iterator[Path]:

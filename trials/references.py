@@ -1,39 +1,18 @@
 """References to workloads, and which of them can be refused before anything is imported."""
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl
 
 from search_spaces import did_you_mean
 from trials import gpt_sizes, vision_sizes
 from trials.command_line import absolute_command, is_command, require_program
 from trials.errors import WorkloadError
+from trials.model_reference import HUGGINGFACE, absolute_model, parse_model
 
 BUILTIN_SIZES = {"byte-gpt": tuple(gpt_sizes.SIZES), "vision": tuple(vision_sizes.SIZES)}
 """The workloads that come with the program, with the sizes of each, smallest first."""
-HUGGINGFACE = "huggingface"
-"""The built-in workload that names a model by a path in place of a size."""
 _BUILTINS = {*BUILTIN_SIZES, HUGGINGFACE}
-_MODEL_FORM = "huggingface:PATH, the path of a config.json or of its folder"
 _FORMS = "path/to/file.py:Name or package.module:Name"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReference:
-    """What ``huggingface:PATH?sequence=N`` names.
-
-    Attributes:
-        config_file: The model's config.
-        folder: Where weights and tokenizer lie, if there are any; None for a config by itself,
-            under a name that is not ``config.json``.
-        sequence: Tokens per sample; None for as many as the model allows, up to 1024.
-    """
-
-    config_file: Path
-    folder: Path | None
-    sequence: int | None = None
 
 
 def is_users(reference: str) -> bool:
@@ -68,38 +47,13 @@ def split_reference(reference: str) -> tuple[str, str]:
     return (place, name) if separator else (reference, "")
 
 
-def parse_model(place: str) -> ModelReference:
-    """Return what follows ``huggingface:``, read.
-
-    Raises:
-        WorkloadError: No such path, no config in it, or an option that says nothing.
-    """
-    name, _, options = place.partition("?")
-    if not name:
-        raise WorkloadError(f"{HUGGINGFACE} names no model; write {_MODEL_FORM}")
-    path = Path(name)
-    if not path.exists():
-        raise WorkloadError(
-            f"no such path {name!r}: give {_MODEL_FORM}, on this machine; nothing is downloaded"
-        )
-    file = path / "config.json" if path.is_dir() else path
-    if not file.is_file():
-        raise WorkloadError(f"the folder {name!r} has no config.json; give {_MODEL_FORM}")
-    return ModelReference(
-        config_file=file,
-        folder=file.parent if file.name == "config.json" else None,
-        sequence=_sequence(dict(parse_qsl(options, keep_blank_values=True))),
-    )
-
-
 def absolute_reference(reference: str) -> str:
     """Return a reference that means the same in any working directory."""
     if is_command(reference):
         return absolute_command(reference)
     name, _, rest = reference.partition(":")
     if name == HUGGINGFACE and rest:
-        path, separator, options = rest.partition("?")
-        return f"{HUGGINGFACE}:{Path(path).resolve()}{separator}{options}"
+        return f"{HUGGINGFACE}:{absolute_model(rest)}"
     place, name = split_reference(reference)
     is_file = is_users(reference) and place.endswith(".py")
     return f"{Path(place).resolve()}:{name}" if is_file else reference
@@ -144,16 +98,3 @@ def _require_file(place: str) -> None:
         raise WorkloadError(f"no workload file {place!r}; check the path")
     if path.suffix != ".py":
         raise WorkloadError(f"workload {place!r} is no Python file; give {_FORMS}")
-
-
-def _sequence(options: Mapping[str, str]) -> int | None:
-    unknown = sorted(set(options) - {"sequence"})
-    if unknown:
-        raise WorkloadError(
-            f"{HUGGINGFACE} knows no option {unknown[0]!r}; its only one is sequence, as in "
-            f"{HUGGINGFACE}:PATH?sequence=512"
-        )
-    text = options.get("sequence")
-    if text is not None and not (text.isdecimal() and int(text) > 0):
-        raise WorkloadError(f"sequence={text!r}: must be a whole number of tokens, 1 or more")
-    return None if text is None else int(text)

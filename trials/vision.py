@@ -8,6 +8,7 @@ import csv
 import gzip
 import importlib.metadata
 import random
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -71,8 +72,55 @@ class Vit(nn.Module):
         return logits
 
 
-class Vision(Workload):
-    """Which digit an image shows; quality is the share of held-out images told right."""
+class DigitsWorkload(Workload):
+    """Which digit an image shows.
+
+    Attributes:
+        training: What is trained on.
+        held_out: What is evaluated on.
+    """
+
+    def __init__(self) -> None:
+        """Read the images.
+
+        Raises:
+            WorkloadError: scikit-learn, which ships them, is not installed.
+        """
+        digits = _read_digits()
+        is_held_out = torch.arange(len(digits.labels)) % 5 == 4
+        self.training, self.held_out = digits.at(~is_held_out), digits.at(is_held_out)
+
+    @abstractmethod
+    def logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        """Map prepared images to logits (batch, classes)."""
+
+    def prepared(self, digits: Digits) -> tuple[Tensor, Tensor]:
+        """Return images as the model takes them, and their classes (batch,)."""
+        return digits.images, digits.labels
+
+    def batches(self, micro_batch_size: int, seed: int) -> Iterator[Batch]:
+        """See Workload. Each epoch has every image once, in an order of its own."""
+        places = self._shuffled(seed)
+        while True:
+            yield self.prepared(self.training.at(list(islice(places, micro_batch_size))))
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """See Workload."""
+        images, labels = batch
+        return functional.cross_entropy(
+            self.logits(model, images).float(), labels, reduction="sum"
+        )
+
+    def _shuffled(self, seed: int) -> Iterator[int]:
+        order = random.Random(seed)
+        places = list(range(len(self.training.labels)))
+        while True:
+            order.shuffle(places)
+            yield from places
+
+
+class Vision(DigitsWorkload):
+    """The digits as they are; quality is the share of held-out images told right."""
 
     quality_name = "accuracy"
     quality_direction = Direction.MAXIMIZE
@@ -86,10 +134,8 @@ class Vision(Workload):
         Raises:
             WorkloadError: scikit-learn, which ships them, is not installed.
         """
+        super().__init__()
         self.size = SIZES[size_name or "tiny"]
-        digits = _read_digits()
-        is_held_out = torch.arange(len(digits.labels)) % 5 == 4
-        self.training, self.held_out = digits.at(~is_held_out), digits.at(is_held_out)
 
     def build(self) -> nn.Module:
         """See Workload."""
@@ -100,30 +146,16 @@ class Vision(Workload):
         assert isinstance(model, Vit)
         return list(model.blocks)
 
-    def batches(self, micro_batch_size: int, seed: int) -> Iterator[Batch]:
-        """See Workload. Each epoch has every image once, in an order of its own."""
-        places = self._shuffled(seed)
-        while True:
-            chosen = self.training.at(list(islice(places, micro_batch_size)))
-            yield chosen.images, chosen.labels
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """See Workload."""
-        images, labels = batch
-        return functional.cross_entropy(model(images).float(), labels, reduction="sum")
+    def logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        """See DigitsWorkload."""
+        logits: Tensor = model(images)
+        return logits
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:
         """See Workload."""
         parts = torch.split(self.held_out.images, self.evaluation_batch_size)
         answers = torch.cat([model(images.to(device)).argmax(-1).cpu() for images in parts])
         return float((answers == self.held_out.labels).float().mean())
-
-    def _shuffled(self, seed: int) -> Iterator[int]:
-        order = random.Random(seed)
-        places = list(range(len(self.training.labels)))
-        while True:
-            order.shuffle(places)
-            yield from places
 
 
 def _read_digits() -> Digits:
@@ -142,6 +174,6 @@ def _digits_file() -> Path:
         if file.name == _FILE:
             return Path(str(file.locate()))
     raise WorkloadError(
-        "vision trains on the images that scikit-learn ships, and it is not installed here; "
+        "images to train on are those that scikit-learn ships, and it is not installed here; "
         "install it with: pip install 'autotune[vision]'"
     )

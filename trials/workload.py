@@ -31,8 +31,8 @@ from search_spaces import did_you_mean, stable_hash
 from trials.blocks import find_blocks
 from trials.errors import WorkloadError
 from trials.measurement import Direction
+from trials.model_reference import HUGGINGFACE
 from trials.references import (
-    HUGGINGFACE,
     is_file_reference,
     is_users,
     require_reference,

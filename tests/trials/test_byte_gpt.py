@@ -20,8 +20,8 @@ def test_each_size_is_about_as_large_as_its_name(name, millions):
 
 def test_batches_are_real_source_text():
     batch = next(load_workload("byte-gpt").batches(4, seed=0))
-    assert batch.shape == (4, SIZES["1m"].context + 1)
-    text = bytes(batch.flatten().tolist())
+    assert batch["input_ids"].shape == (4, SIZES["1m"].context)
+    text = bytes(batch["input_ids"].flatten().tolist())
     assert sum(32 <= byte < 127 or byte in b"\n\t" for byte in text) > 0.95 * len(text)
 
 
@@ -29,13 +29,14 @@ def test_the_split_does_not_change_the_order_of_samples():
     workload = load_workload("byte-gpt")
     whole = next(workload.batches(4, seed=3))
     split = list(itertools.islice(workload.batches(1, seed=3), 4))
-    assert torch.equal(whole, torch.cat(split))
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, torch.cat([batch[name] for batch in split]))
 
 
 def test_held_out_text_is_not_trained_on():
     workload = load_workload("byte-gpt")
-    held_out = bytes(workload.corpus.held_out[:2000].tolist())
-    assert held_out not in bytes(workload.corpus.training.tolist())
+    held_out = bytes(workload.held_out.ids[:2000].tolist())
+    assert held_out not in bytes(workload.training.ids.tolist())
 
 
 def test_an_untrained_model_knows_nothing_of_bytes():

@@ -8,7 +8,6 @@ from trials.errors import WorkloadError
 from trials.references import (
     absolute_reference,
     is_users,
-    parse_model,
     require_reference,
     source_file,
 )
@@ -35,8 +34,24 @@ from trials.references import (
         ("huggingface:gone", "no such path 'gone': give huggingface:PATH"),
         ("huggingface:meta/gone", "on this machine; nothing is downloaded"),
         ("huggingface:folder", "the folder 'folder' has no config.json; give huggingface:PATH"),
-        ("huggingface:notes.txt?length=8", "knows no option 'length'; its only one is sequence"),
-        ("huggingface:notes.txt?sequence=", "sequence='': must be a whole number of tokens"),
+        (
+            "huggingface:notes.txt?length=8",
+            "no option 'length'; known: packing, sequence, task",
+        ),
+        ("huggingface:notes.txt?packin=on", "no option 'packin'; did you mean 'packing'? known:"),
+        ("huggingface:notes.txt?text", "option 'text' has no value; write text=VALUE once"),
+        ("huggingface:notes.txt?sequence=8&sequence=9", "option 'sequence' is given twice"),
+        ("huggingface:notes.txt?task=gan", "task='gan': must be one of causal, masked, seq2seq"),
+        ("huggingface:notes.txt?packing=yes", "packing='yes': must be on (windows of the whole"),
+        ("huggingface:notes.txt?text=gone", "text='gone' does not exist; give a text file"),
+        ("huggingface:notes.txt?text=", "option 'text' has no value; write text=VALUE once"),
+        ("huggingface:notes.txt?text=folder", "text='folder' is a folder; give a text file"),
+        ("huggingface:notes.txt?text=notes.txt", "text='notes.txt' is empty; give a file with"),
+        ("huggingface:notes.txt?text=huge.txt", "has 257 MiB, the most is 256 MiB; give a part"),
+        (
+            "huggingface:notes.txt?sequence=",
+            "option 'sequence' has no value; write sequence=",
+        ),
         ("huggingface:notes.txt?sequence=0", "sequence='0': must be a whole number of tokens"),
         ("huggingface:notes.txt?sequence=1e3", "sequence='1e3': must be a whole number"),
     ],
@@ -49,6 +64,8 @@ def test_what_names_no_workload_is_refused_by_its_name_alone(
         (tmp_path / folder).mkdir()
     for file in ("mine.py", "notes.txt"):
         (tmp_path / file).touch()
+    with (tmp_path / "huge.txt").open("wb") as huge:
+        huge.truncate(257 * 2**20)
     with pytest.raises(WorkloadError) as caught:
         require_reference(reference)
     assert words in str(caught.value)
@@ -59,6 +76,7 @@ def test_what_names_no_workload_is_refused_by_its_name_alone(
     [
         *("byte-gpt", "byte-gpt:25m", "vision", "vision:base", f"{SMALL}:Any", "any.module:Any"),
         *(f"huggingface:{SMALL}", f"huggingface:{SMALL}?sequence=16"),
+        f"huggingface:{SMALL}?task=masked&text={SMALL}&packing=off&sequence=16",
     ],
 )
 def test_what_may_name_a_workload_is_let_pass(reference):
@@ -76,20 +94,12 @@ def test_the_file_of_a_workload_is_known_once_it_is_imported():
     assert source_file("not.imported:Any") == source_file("byte-gpt:1m") == ""
 
 
-def test_a_models_folder_is_that_of_a_config_by_its_usual_name(tmp_path):
-    for name in ("config.json", "gpt2.json"):
-        (tmp_path / name).write_text("{}")
-    by_folder, by_file = parse_model(str(tmp_path)), parse_model(f"{tmp_path}/config.json")
-    assert by_folder == by_file and by_folder.folder == tmp_path
-    assert parse_model(f"{tmp_path}/gpt2.json").folder is None
-    assert parse_model(f"{tmp_path}?sequence=16").sequence == 16
-
-
 @pytest.mark.parametrize(
     ("reference", "absolute"),
     [
         ("mine.py:Mine", "{here}/mine.py:Mine"),
         ("huggingface:llama?sequence=8", "huggingface:{here}/llama?sequence=8"),
+        ("huggingface:a?text=b+%41.txt&packing=off", "{hf}a?text={here}/b+%41.txt&packing=off"),
         ("huggingface:../llama/config.json", "huggingface:{above}/llama/config.json"),
         ("byte-gpt:5m", "byte-gpt:5m"),
         ("some.module:Name", "some.module:Name"),
@@ -97,7 +107,8 @@ def test_a_models_folder_is_that_of_a_config_by_its_usual_name(tmp_path):
 )
 def test_an_absolute_reference_means_the_same_anywhere(tmp_path, monkeypatch, reference, absolute):
     monkeypatch.chdir(tmp_path)
-    expected = absolute.format(here=tmp_path, above=tmp_path.parent)
+    hf = f"huggingface:{tmp_path}/"
+    expected = absolute.format(here=tmp_path, above=tmp_path.parent, hf=hf)
     assert absolute_reference(reference) == expected
 
 
