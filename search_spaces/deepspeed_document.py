@@ -3,14 +3,13 @@
 from typing import Any
 
 from search_spaces.config import AmpDtype, OffloadTarget, TrainingConfig
+from search_spaces.update_rules import UPDATE_RULES
 
 NVME_BUFFERS = 5
 """Of the largest parameter's size; DeepSpeed's own default."""
 LARGEST_BUCKET = 500_000_000
 """Elements; DeepSpeed's own default, which alone is 2 GB."""
 AIO = {"block_size": 2**20, "queue_depth": 8, "single_submit": False, "overlap_events": True}
-WEIGHT_DECAY = 0.01
-"""Of torch's AdamW, which DeepSpeed's must equal."""
 TORCH_DTYPES = {AmpDtype.BF16: "bfloat16", AmpDtype.FP16: "float16"}
 """Names of torch's data types under autocast."""
 
@@ -61,7 +60,8 @@ def deepspeed_document(
         }
     if config.offload_target == OffloadTarget.NONE:
         return document
-    rates = {"lr": learning_rate, "weight_decay": WEIGHT_DECAY}
+    rule = UPDATE_RULES[config.optimizer]
+    rates = {"lr": learning_rate, "weight_decay": rule.weight_decay}
     document["optimizer"] = {"type": "AdamW", "params": rates}
     place: DeepSpeedDocument = {"device": str(config.offload_target), "pin_memory": is_pinned}
     if config.offload_target == OffloadTarget.NVME:

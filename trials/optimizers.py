@@ -15,13 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from search_spaces import Optimizer
+from search_spaces.update_rules import UPDATE_RULES
 from trials.errors import TrialSetupError
-
-RELATIVE_LEARNING_RATE = {Optimizer.ADAMW: 1.0, Optimizer.LION: 0.2, Optimizer.SGD: 10.0}
-"""To AdamW's. Lion's authors advise 3 to 10 times less (Chen et al. 2023, section 5); SGD, whose
-step is not normalised, takes about ten times more."""
-
-SGD_MOMENTUM = 0.9
 
 _CLASSES = {
     (Optimizer.ADAMW, 32): ("torch.optim", "AdamW"),
@@ -49,15 +44,16 @@ def build_optimizer(
         parameters: Frozen ones are left out.
         kind: Update rule.
         bits: Per value of state.
-        learning_rate: As for AdamW; see ``RELATIVE_LEARNING_RATE``.
+        learning_rate: As for AdamW; see ``UPDATE_RULES``.
 
     Raises:
         TrialSetupError: The package that has it cannot be imported.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    options: dict[str, Any] = {"lr": learning_rate * RELATIVE_LEARNING_RATE[kind]}
-    if kind == Optimizer.SGD:
-        options["momentum"] = SGD_MOMENTUM
+    rule = UPDATE_RULES[kind]
+    options: dict[str, Any] = {"lr": learning_rate * rule.relative_rate}
+    if rule.momentum is not None:
+        options["momentum"] = rule.momentum
     optimizer: torch.optim.Optimizer = _optimizer_class(kind, bits)(trained, **options)
     return optimizer
 
