@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import SettingsError
+from autotune.needs import needs_of
 from autotune.records import StudyRecord, TrialRecord, TrialState
 from autotune.summary import trial_state
 from search_spaces import InvalidConfigError, TrainingConfig
@@ -94,7 +95,7 @@ def export_config(trial: TrialRecord, study: StudyRecord, *, form: str, now: dat
     Raises:
         SettingsError: No such format.
     """
-    document = _export_document(trial, study, now)
+    document = export_document(trial, study, now)
     if form == "json":
         return json.dumps(document, indent=2) + "\n"
     if form == "toml":
@@ -102,27 +103,8 @@ def export_config(trial: TrialRecord, study: StudyRecord, *, form: str, now: dat
     raise SettingsError(f"no export format {form!r}; known: {', '.join(EXPORT_FORMATS)}")
 
 
-def read_exported_config(path: Path) -> TrainingConfig:
-    """Read the config from a file that ``export_config`` wrote, or that has its ``config`` table.
-
-    Raises:
-        SettingsError: No such file, or none of ours.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{str(path)!r} cannot be read as JSON or TOML: {error}") from error
-    config = document.get("config") if isinstance(document, dict) else None
-    if not isinstance(config, Mapping):
-        raise SettingsError(f"{str(path)!r} has no 'config' table of knobs")
-    try:
-        return TrainingConfig.from_mapping(config)
-    except InvalidConfigError as error:
-        raise SettingsError(f"{str(path)!r}: {error}") from error
-
-
-def _export_document(trial: TrialRecord, study: StudyRecord, now: datetime) -> dict[str, Any]:
+def export_document(trial: TrialRecord, study: StudyRecord, now: datetime) -> dict[str, Any]:
+    """Return what is known of a trial, for whoever trains with its config."""
     config, devices = trial.config, study.spec.space.num_devices
     measured = {
         key: value
@@ -143,9 +125,30 @@ def _export_document(trial: TrialRecord, study: StudyRecord, now: datetime) -> d
             "num_devices": devices,
             "global_batch_size": config.effective_batch_size(devices),
         },
+        "needs": needs_of(trial, study),
         "measured": measured,
         "environment": {k: v for k, v in to_plain(study.environment).items() if v is not None},
     }
+
+
+def read_exported_config(path: Path) -> TrainingConfig:
+    """Read the config from a file that ``export_config`` wrote, or that has its ``config`` table.
+
+    Raises:
+        SettingsError: No such file, or none of ours.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{str(path)!r} cannot be read as JSON or TOML: {error}") from error
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, Mapping):
+        raise SettingsError(f"{str(path)!r} has no 'config' table of knobs")
+    try:
+        return TrainingConfig.from_mapping(config)
+    except InvalidConfigError as error:
+        raise SettingsError(f"{str(path)!r}: {error}") from error
 
 
 def _to_toml(document: Mapping[str, Any]) -> str:

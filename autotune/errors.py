@@ -8,6 +8,7 @@ trials.TrialError
  +- TrialSetupError                     exit 4   503
 AutotuneError
  +- SettingsError                       exit 2   422
+ +- UnsupportedExportError              exit 2   422   the format cannot express the config
  +- StudyNotFoundError                  exit 3   404
  +- StudyExistsError                    exit 3   409
  +- StudyMismatchError                  exit 3   409   resume with another space, workload, ...
@@ -34,6 +35,10 @@ class AutotuneError(Exception):
 
 class SettingsError(AutotuneError):
     """A flag, an environment variable or a settings file that says nothing usable."""
+
+
+class UnsupportedExportError(AutotuneError):
+    """A config that an export format cannot express."""
 
 
 class StudyNotFoundError(AutotuneError):
@@ -97,6 +102,7 @@ REPLIES: dict[type[Exception], Reply] = {
     TrialSetupError: Reply(exit_code=4, http_status=503),
     AutotuneError: Reply(exit_code=1, http_status=500),
     SettingsError: Reply(exit_code=2, http_status=422),
+    UnsupportedExportError: Reply(exit_code=2, http_status=422),
     StudyNotFoundError: Reply(exit_code=3, http_status=404),
     StudyExistsError: Reply(exit_code=3, http_status=409),
     StudyMismatchError: Reply(exit_code=3, http_status=409),

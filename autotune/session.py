@@ -1,5 +1,6 @@
 """From settings to a running study and back: what ``run``, ``resume`` and ``probe`` do."""
 
+import logging
 import re
 import uuid
 from collections import Counter
@@ -9,9 +10,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.documents import read_exported_config
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
 from autotune.events import Listener, StudyBegan, WorkersStarting
+from autotune.exports import read_config
 from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.records import Budget, StudyRecord, StudySpec
@@ -39,6 +40,8 @@ from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.nvml import num_gpus
 from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
 """A CPU has no memory of its own to fill; this much lets a small model run out of it."""
@@ -213,7 +216,8 @@ def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
         if settings.global_batch is not None:
             raise
     if settings.baseline is not None:
-        read_exported_config(settings.baseline)
+        for note in read_config(settings.baseline).notes:
+            logger.warning("%s: %s", settings.baseline, note)
 
 
 @contextmanager
@@ -256,7 +260,7 @@ def _new_record(
 ) -> StudyRecord:
     environment = workers.environment()
     facts = _describe(workers, settings.workload, settings.deadline)
-    baseline = None if settings.baseline is None else read_exported_config(settings.baseline)
+    baseline = _baseline(settings, facts)
     spec = StudySpec(
         name=name,
         workload=absolute_reference(settings.workload),
@@ -281,6 +285,13 @@ def _new_record(
         environment=replace(environment, missing=(), host_memory_bytes=None),
         created_at=datetime.now(UTC),
     )
+
+
+def _baseline(settings: Settings, facts: WorkloadFacts) -> TrainingConfig | None:
+    if settings.baseline is None:
+        return None
+    batch = settings.global_batch or facts.global_batch_size
+    return read_config(settings.baseline).config(batch, settings.job_devices)
 
 
 def _space(

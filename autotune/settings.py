@@ -111,7 +111,7 @@ class Settings(BaseModel):
         ray_address: Of a running cluster.
         nvme_path: Folder on a fast local disk that trials may offload optimizer state to.
         device: ``cpu`` or ``cuda``; CUDA where there is a GPU, when left out.
-        baseline: File with today's config, as ``export`` writes it.
+        baseline: File with today's config, as ``autotune.exports.read_config`` reads it.
         seed: Of everything random.
         deadline: Seconds that one trial may take.
         quality_repeats: Seeds over which the noise of quality is measured.

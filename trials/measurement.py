@@ -213,6 +213,8 @@ class WorkloadFacts:
         quality_direction: Of the metric.
         global_batch_size: The effective batch that the workload suggests.
         quality_samples: Samples to train before evaluating.
+        largest_parameter: Elements of the largest one; None where it is not known.
+        learning_rate: Of AdamW; None where it is not known.
     """
 
     fingerprint: str
@@ -224,6 +226,8 @@ class WorkloadFacts:
     quality_direction: Direction
     global_batch_size: int
     quality_samples: int
+    largest_parameter: int | None = None
+    learning_rate: float | None = None
 
     def rules_facts(self, environment: Environment, num_ranks: int = 1) -> DeviceFacts:
         """Return what the rules of a space need where this workload is to be trained.

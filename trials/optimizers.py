@@ -13,18 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from search_spaces import OffloadTarget, Optimizer, TrainingConfig
+from search_spaces.update_rules import UPDATE_RULES
 from trials.low_bit import (
     inner_optimizers,
     low_bit_optimizer,
     offloaded_adamw,
     step_uncompiled,
 )
-
-RELATIVE_LEARNING_RATE = {Optimizer.ADAMW: 1.0, Optimizer.LION: 0.2, Optimizer.SGD: 10.0}
-"""To AdamW's. Lion's authors advise 3 to 10 times less (Chen et al. 2023, section 5); SGD, whose
-step is not normalised, takes about ten times more."""
-
-SGD_MOMENTUM = 0.9
 
 _TORCH: dict[Optimizer, Callable[..., torch.optim.Optimizer]] = {
     Optimizer.ADAMW: torch.optim.AdamW,
@@ -44,16 +39,17 @@ def build_optimizer(
         parameters: Frozen ones are left out.
         config: Whose update rule and bits, and at ``zero_stage`` 0 whose offload target, it has.
         device: Where it steps.
-        learning_rate: As for AdamW; see ``RELATIVE_LEARNING_RATE``.
+        learning_rate: As for AdamW; see ``UPDATE_RULES``.
 
     Raises:
         TrialSetupError: The package that has it cannot be imported.
     """
     kind, bits = config.optimizer, config.optimizer_bits
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    options: dict[str, Any] = {"lr": learning_rate * RELATIVE_LEARNING_RATE[kind]}
-    if kind == Optimizer.SGD:
-        options["momentum"] = SGD_MOMENTUM
+    rule = UPDATE_RULES[kind]
+    options: dict[str, Any] = {"lr": learning_rate * rule.relative_rate}
+    if rule.momentum is not None:
+        options["momentum"] = rule.momentum
     if config.zero_stage == 0 and config.offload_target == OffloadTarget.CPU:
         return offloaded_adamw(trained, **options)
     is_paged = config.offload_target == OffloadTarget.PAGED

@@ -340,6 +340,8 @@ def _describe(trial: Trial) -> Measurement:
         quality_direction=workload.quality_direction,
         global_batch_size=workload.global_batch_size,
         quality_samples=workload.quality_samples,
+        largest_parameter=max((p.numel() for p in parameters), default=0),
+        learning_rate=workload.learning_rate,
     )
     if facts.num_trainable == 0:
         raise WorkloadError(f"{trial.spec.workload} has no parameter that requires gradients")

@@ -20,20 +20,14 @@ import torch
 from torch import Tensor, is_tensor, nn
 from torch.utils.cpp_extension import _get_build_directory
 
-from search_spaces import AmpDtype, OffloadTarget, TrainingConfig
-from trials.engines import AUTOCAST_DTYPES, Engine
+from search_spaces import OffloadTarget, TrainingConfig
+from search_spaces.deepspeed_document import deepspeed_document
+from trials.engines import Engine
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Place
 from trials.optimizers import build_optimizer, state_tensors, tensor_bytes
 from trials.swap_files import swapped_sizes
 
-NVME_BUFFERS = 5
-"""Of the largest parameter's size; DeepSpeed's own default."""
-LARGEST_BUCKET = 500_000_000
-"""Elements; DeepSpeed's own default, which alone is 2 GB."""
-AIO = {"block_size": 2**20, "queue_depth": 8, "single_submit": False, "overlap_events": True}
-WEIGHT_DECAY = 0.01
-"""Of torch's AdamW, which DeepSpeed's must equal."""
 OPERATORS = {
     "cpu_adam": "CPUAdamBuilder",
     "pin_memory": "PinMemoryBuilder",
@@ -43,8 +37,6 @@ OPERATORS = {
 """Compiled operators and their builders in DeepSpeed, in the order in which they can be loaded.
 The last one is for CPUs alone."""
 _STAMP = "autotune-built"
-
-DeepSpeedConfig = dict[str, Any]
 
 
 class ZeroEngine(Engine):
@@ -92,12 +84,12 @@ class ZeroEngine(Engine):
             model=model,
             optimizer=own,
             model_parameters=trained if own is None else None,
-            config=deepspeed_config(
+            config=deepspeed_document(
                 config,
                 largest_parameter=max(sizes),
                 num_parameters=sum(sizes),
                 learning_rate=learning_rate,
-                nvme_folder=nvme_folder,
+                nvme_path=None if nvme_folder is None else str(nvme_folder),
                 is_pinned=device.type == "cuda",
             ),
             dist_init_required=False,
@@ -158,64 +150,6 @@ class ZeroEngine(Engine):
 
     def _shards(self) -> list[Tensor]:
         return [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]
-
-
-def deepspeed_config(
-    config: TrainingConfig,
-    *,
-    largest_parameter: int,
-    num_parameters: int,
-    learning_rate: float,
-    nvme_folder: Path | None = None,
-    is_pinned: bool = False,
-) -> DeepSpeedConfig:
-    """Return what DeepSpeed is told of a config: its JSON document.
-
-    Gradients are neither clipped (DeepSpeed clips at 1.0 unless told otherwise) nor reduced in a
-    lower precision, so that a step equals one of plain PyTorch.
-
-    Args:
-        config: With ``zero_stage`` 1 or more.
-        largest_parameter: Elements of the model's largest parameter: what a swap buffer holds.
-        num_parameters: Of the model: DeepSpeed makes its communication buckets as large as it is
-            told, whatever the model needs of them.
-        learning_rate: Of AdamW where DeepSpeed builds it, for state that is offloaded.
-        nvme_folder: Where an offload to disk puts its files.
-        is_pinned: Whether what is offloaded lies in page-locked memory, which a GPU copies faster.
-    """
-    bucket = min(num_parameters, LARGEST_BUCKET)
-    zero: DeepSpeedConfig = {
-        "stage": config.zero_stage,
-        "reduce_bucket_size": bucket,
-        "allgather_bucket_size": bucket,
-    }
-    document: DeepSpeedConfig = {
-        "train_micro_batch_size_per_gpu": config.micro_batch_size,
-        "gradient_accumulation_steps": config.accumulation_steps,
-        "gradient_clipping": 0.0,
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": zero,
-    }
-    if config.amp_dtype == AmpDtype.BF16:
-        dtype = str(AUTOCAST_DTYPES[config.amp_dtype]).removeprefix("torch.")
-        document["torch_autocast"] = {
-            "enabled": True,
-            "dtype": dtype,
-            "lower_precision_safe_modules": [],
-        }
-    if config.offload_target == OffloadTarget.NONE:
-        return document
-    rates = {"lr": learning_rate, "weight_decay": WEIGHT_DECAY}
-    document["optimizer"] = {"type": "AdamW", "params": rates}
-    place: DeepSpeedConfig = {"device": str(config.offload_target), "pin_memory": is_pinned}
-    if config.offload_target == OffloadTarget.NVME:
-        place |= {"nvme_path": str(nvme_folder), "buffer_count": NVME_BUFFERS}
-        document["aio"] = AIO
-    zero["offload_optimizer"] = place
-    if config.zero_stage == 3:
-        has_buffers = config.offload_target == OffloadTarget.NVME
-        zero["offload_param"] = place | ({"buffer_size": largest_parameter} if has_buffers else {})
-    return document
 
 
 def _prepare_swap_folder(folder: Path | None, num_parameters: int) -> None:

@@ -185,18 +185,32 @@ def best(
 @app.command()
 def export(
     study: opt.StudyName,
-    form: Annotated[str, typer.Option("--format", help="json or toml.")] = "json",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="json, toml, deepspeed, transformers, accelerate, env or shell.",
+        ),
+    ] = "json",
     trial: Annotated[
         int | None, typer.Option(help="Trial; the recommended one if left out.")
     ] = None,
     to: Annotated[Path | None, typer.Option(help="File; standard output if left out.")] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option(help="deepspeed: write its JSON too, for transformers and accelerate."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Optimizer steps of the training, to pin.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     store: opt.Store = None,
 ) -> None:
     """Write a trial's config for the pipeline that will train."""
-    from autotune.cli.reading import export_trial
+    from autotune.cli.exporting import ExportRequest, export_trial
 
-    export_trial(_settings(locals()), form=form, number=trial, to=to, replaces=force)
+    request = ExportRequest(form=form, number=trial, pair=pair, steps=steps, to=to, replaces=force)
+    export_trial(_settings(locals()), request)
 
 
 @app.command()

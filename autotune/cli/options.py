@@ -52,7 +52,9 @@ MemoryBudget = Annotated[
 ]
 Baseline = Annotated[
     Path | None,
-    typer.Option(help="File with today's config, as export writes it."),
+    typer.Option(
+        help="File with today's config: ours, DeepSpeed's, TrainingArguments', Accelerate's."
+    ),
 ]
 Deadline = Annotated[float | None, typer.Option(help="Seconds that one trial may take.")]
 Seed = Annotated[int | None, typer.Option(help="Of everything random.")]

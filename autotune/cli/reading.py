@@ -5,15 +5,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from autotune.cli.options import Output
 from autotune.cli.tables import front_table, studies_table, trials_table, write_documents
-from autotune.documents import export_config, trial_columns, trial_document
+from autotune.documents import trial_columns, trial_document
 from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
 from autotune.optimizer.study import delete_optuna_study, opened_storage
@@ -91,56 +89,6 @@ def show_best(settings: Settings, output: Output) -> None:
     else:
         front_table(study, best, chosen.number)
         sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
-
-
-def export_trial(
-    settings: Settings, *, form: str, number: int | None, to: Path | None, replaces: bool
-) -> None:
-    """Write a trial's config to a file or to standard output.
-
-    Args:
-        settings: Of the command.
-        form: Format of the file.
-        number: Of the trial; the recommended one if None.
-        to: File; standard output if None.
-        replaces: Whether the file may exist.
-
-    Raises:
-        NoMeasurementsError: No such trial, or no recommended one yet.
-        SettingsError: No such format, or a file that exists or cannot be written.
-    """
-    with _reading(settings) as store:
-        study = store.study(_name(settings))
-        wanted = store.recommended(_name(settings)) if number is None else number
-        found = [t for t in store.trials(_name(settings)) if t.number == wanted]
-    if not found:
-        label = "recommended trial" if number is None else f"trial {number}"
-        raise NoMeasurementsError(
-            f"study {study.spec.name!r} has no {label}; see autotune trials {study.spec.name}"
-        )
-    text = export_config(found[0], study, form=form, now=datetime.now(UTC))
-    if to is None:
-        sys.stdout.write(text)
-    else:
-        _write(to, text, replaces)
-        sys.stderr.write(f"wrote trial {found[0].number} of {study.spec.name} to {to}\n")
-    if not found[0].is_feasible:
-        sys.stderr.write(f"warning: trial {found[0].number} is {found[0].outcome}, not feasible\n")
-
-
-def _write(path: Path, text: str, replaces: bool) -> None:
-    try:
-        with path.open("w" if replaces else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise SettingsError(f"{str(path)!r} exists; give --force to replace it") from error
-    except FileNotFoundError as error:
-        raise SettingsError(
-            f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}; make it "
-            "first"
-        ) from error
-    except OSError as error:
-        raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
 def migrate_store(settings: Settings) -> None:

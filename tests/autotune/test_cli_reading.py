@@ -221,6 +221,45 @@ def test_export_into_a_folder_that_is_not_there_is_told(filled, tmp_path, capsys
     assert f"there is no folder '{tmp_path}/new'; make it first" in capsys.readouterr().err
 
 
+def test_files_that_belong_together_come_together_or_not_at_all(filled, tmp_path, capsys):
+    target, beside = tmp_path / "run.yaml", tmp_path / "run.deepspeed.json"
+    words = ["export", "study", "--format", "accelerate", "--pair", "deepspeed"]
+    words += ["--to", str(target)]
+    beside.write_text("precious")
+    assert run_command(words) == 2
+    assert beside.read_text() == "precious" and not target.exists()
+    beside.unlink()
+    assert run_command(words) == 0
+    assert json.loads(beside.read_text())["train_batch_size"] == 8
+    found = capsys.readouterr()
+    assert found.out == "" and "note: your script sets" in found.err
+
+
+def test_an_export_on_standard_output_is_the_file_alone(filled, capsys):
+    assert run_command(["export", "study", "--format", "transformers", "--steps", "9"]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out)["max_steps"] == 9
+    assert "note: load the model with dtype=torch.float32" in found.err
+
+
+def test_a_config_that_a_format_cannot_express_is_a_users_matter(store, capsys):
+    store.create_study(make_study_record(facts=FACTS))
+    store.claim("study", GONE, 60)
+    config = make_config(zero_stage=2)
+    finish(store, 0, make_measurement(), SCORES, config=config)
+    words = ["export", "study", "--trial", "0", "--format", "transformers"]
+    assert run_command(words) == 2
+    assert "error: zero_stage=2 is DeepSpeed's" in capsys.readouterr().err
+
+
+def test_a_baseline_that_is_broken_is_told_before_anything_starts(path, tmp_path, capsys):
+    today = tmp_path / "today.json"
+    today.write_text('{"zero_optimization": {"stage": 3, "aio": {}}}')
+    assert run_command(["run", "--baseline", str(today)]) == 2
+    assert "zero_optimization.aio is misplaced" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_deleting_without_an_answer_asks_for_yes(filled, monkeypatch, capsys):
     answer(monkeypatch, "")
     assert run_command(["delete", "study"]) == 2

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from search_spaces import Optimizer, TrainingConfig
-from trials.optimizers import RELATIVE_LEARNING_RATE, build_optimizer, state_bytes
+from search_spaces.update_rules import ADAM_EPSILON, UPDATE_RULES
+from trials.optimizers import build_optimizer, state_bytes
 from trials.runner import run_trial
 from trials.spec import Task, TrialSpec
 
@@ -101,7 +102,7 @@ def test_frozen_parameters_have_no_state():
 def test_learning_rates_are_relative_to_adamws():
     optimizer, _ = stepped((8,), kind=Optimizer.LION)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(
-        1e-3 * RELATIVE_LEARNING_RATE[Optimizer.LION]
+        1e-3 * UPDATE_RULES[Optimizer.LION].relative_rate
     )
 
 
@@ -117,3 +118,18 @@ def quality_after_200_steps(bits):
 def test_fewer_bits_end_near_the_full_loss_after_200_steps(bits):
     found, full = quality_after_200_steps(bits), quality_after_200_steps(32)
     assert found == pytest.approx(full, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("adamw", 32), ("adamw", 8), ("sgd", 32), ("sgd", 8), ("lion", 8)]
+)
+def test_an_optimizer_is_set_as_an_export_says(kind, bits):
+    rule = UPDATE_RULES[Optimizer(kind)]
+    parameters = [torch.nn.Parameter(torch.zeros(4096))]
+    built = build_optimizer(parameters, kind=Optimizer(kind), bits=bits, learning_rate=1e-3)
+    said = built.defaults
+    assert said["weight_decay"] == rule.weight_decay
+    assert rule.betas is None or tuple(said["betas"]) == rule.betas
+    # bitsandbytes keeps SGD's momentum as the first of its betas.
+    assert rule.momentum in (None, said.get("momentum"), said.get("betas", (None,))[0])
+    assert kind != "adamw" or said["eps"] == ADAM_EPSILON

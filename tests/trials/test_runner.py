@@ -249,6 +249,7 @@ def test_a_workload_is_described_from_one_real_build(run):
     assert facts.num_parameters == 64 * 32 + 5 * (32 * 32 + 32)
     assert facts.num_trainable == facts.num_parameters - (32 * 32 + 32)
     assert (facts.num_blocks, facts.unit, facts.quality_direction) == (4, "tokens", "maximize")
+    assert (facts.largest_parameter, facts.learning_rate) == (64 * 32, 1e-3)
 
 
 def test_a_workload_with_nothing_to_train_is_refused(run):

@@ -5,24 +5,19 @@ import uuid
 
 import pytest
 
-from search_spaces import OffloadTarget, TrainingConfig
+from search_spaces import DeviceFacts, OffloadTarget, TrainingConfig, refusal
 from trials import zero
 from trials.errors import WorkloadError
 from trials.host import TrialHost
 from trials.measurement import Outcome
 from trials.spec import Task, TimingPolicy, TrialSpec
 
+STEEP = "tests.assets.workloads.steep:Steep"
 BRIEF = TimingPolicy(max_seconds=0.1)
 
 
 def config(**knobs):
     return TrainingConfig.from_mapping({"micro_batch_size": 2, **knobs})
-
-
-def document(**knobs):
-    return zero.deepspeed_config(
-        config(**knobs), largest_parameter=4096, num_parameters=10**5, learning_rate=1e-3
-    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,9 +37,9 @@ def host():
 
 @pytest.fixture
 def run(host, tmp_path):
-    def run(task=Task.MEASURE, **knobs):
+    def run(task=Task.MEASURE, workload="byte-gpt", **knobs):
         spec = TrialSpec(
-            workload="byte-gpt",
+            workload=workload,
             config=config(**knobs),
             task=task,
             trial_id=uuid.uuid4().hex,
@@ -92,6 +87,18 @@ def test_it_trains_to_what_plain_torch_trains_to(run, knobs):
     plain = {"accumulation_steps": knobs.get("accumulation_steps", 1)}
     expected = run(Task.QUALITY, **plain).quality.value
     assert run(Task.QUALITY, **knobs).quality.value == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_fp16_is_refused_under_zero_since_one_overflow_ends_the_training(run, zero_stage):
+    """Without ZeRO the scale falls until the gradients fit."""
+    plain = run(workload=STEEP, amp_dtype="fp16")
+    assert plain.outcome == Outcome.COMPLETED and plain.timing.skipped_steps > 0, plain.reason
+    knobs = {"zero_stage": zero_stage, "amp_dtype": "fp16"}
+    found = run(workload=STEEP, **knobs)
+    assert found.outcome == Outcome.INVALID and "skipped" in found.reason
+    assert "never lowers its loss scale" in refusal(config(**knobs), DeviceFacts())
 
 
 def test_a_disk_that_is_too_small_is_said_by_the_trial(tmp_path):
@@ -150,29 +157,6 @@ def test_a_lock_stops_a_build_with_words(monkeypatch, tmp_path):
     monkeypatch.setattr(zero, "_folder_of", lambda name: tmp_path)
     troubles = zero.build_operators(lambda name: None)
     assert f"remove {tmp_path}/lock" in troubles[0]
-
-
-def test_a_disk_needs_aio_at_top_level_and_buffers_of_the_largest_parameter():
-    found = document(zero_stage=3, offload_target="nvme")
-    assert "aio" in found and "aio" not in found["zero_optimization"]
-    assert found["zero_optimization"]["offload_param"]["buffer_size"] >= 4096
-    assert found["zero_optimization"]["offload_optimizer"]["device"] == "nvme"
-
-
-def test_parameters_are_offloaded_at_stage_3_alone():
-    assert "offload_param" not in document(zero_stage=2, offload_target="cpu")["zero_optimization"]
-    assert "offload_param" in document(zero_stage=3, offload_target="cpu")["zero_optimization"]
-
-
-def test_state_that_is_offloaded_is_stepped_by_deepspeed():
-    assert document(zero_stage=1, offload_target="cpu")["optimizer"]["type"] == "AdamW"
-    assert "optimizer" not in document(zero_stage=1)
-
-
-def test_deepspeed_neither_clips_nor_reduces_in_lower_precision():
-    found = document(zero_stage=1, amp_dtype="bf16")
-    assert found["gradient_clipping"] == 0.0
-    assert found["torch_autocast"]["lower_precision_safe_modules"] == []
 
 
 def test_each_trouble_of_a_folder_to_swap_to_has_its_own_words(tmp_path):

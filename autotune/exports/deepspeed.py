@@ -1,0 +1,100 @@
+"""A config as the JSON that ``deepspeed.initialize`` takes: what its trial gave DeepSpeed."""
+
+import json
+from typing import Any
+
+from autotune.errors import UnsupportedExportError
+from autotune.exports.base import Exported, Handover
+from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, Optimizer, Switch
+from search_spaces.deepspeed_document import deepspeed_document
+from search_spaces.update_rules import ADAM_EPSILON, UPDATE_RULES
+
+SIDE_KEY = "autotune"
+"""DeepSpeed leaves keys alone that it does not know, at top level."""
+DEFAULT_RATE = 1e-3
+"""Of DeepSpeed's AdamW."""
+CLIENT_OPTIMIZERS = {
+    (Optimizer.ADAMW, 32): "torch.optim.AdamW",
+    (Optimizer.SGD, 32): "torch.optim.SGD",
+    (Optimizer.LION, 32): "bitsandbytes.optim.Lion",
+    (Optimizer.ADAMW, 8): "bitsandbytes.optim.AdamW8bit",
+    (Optimizer.SGD, 8): "bitsandbytes.optim.SGD8bit",
+    (Optimizer.LION, 8): "bitsandbytes.optim.Lion8bit",
+    (Optimizer.ADAMW, 4): "torchao.optim.AdamW4bit",
+}
+
+
+def export_deepspeed(handover: Handover) -> Exported:
+    """See Exporter."""
+    document = {**deepspeed_keys(handover), SIDE_KEY: handover.document()}
+    notes = (*rate_notes(handover), *_optimizer_notes(handover), *_other_notes(handover))
+    return Exported(text=json.dumps(document, indent=2) + "\n", notes=notes)
+
+
+def deepspeed_keys(handover: Handover) -> dict[str, Any]:
+    """Return the document that DeepSpeed reads, every number of it settled.
+
+    Raises:
+        UnsupportedExportError: DeepSpeed cannot train so.
+    """
+    config, facts = handover.config, handover.study.facts
+    if config.zero_stage and config.amp_dtype == AmpDtype.FP16:
+        raise UnsupportedExportError(
+            "amp_dtype=fp16 with zero_stage=1 or more: DeepSpeed's autocast never lowers its loss "
+            "scale; export a trial in bf16"
+        )
+    rate = handover.learning_rate
+    document = deepspeed_document(
+        config,
+        largest_parameter=facts.largest_parameter or facts.num_parameters,
+        num_parameters=facts.num_parameters,
+        learning_rate=DEFAULT_RATE if rate is None else rate,
+        nvme_path=handover.study.spec.nvme_path,
+        is_pinned=handover.is_on_cuda,
+    )
+    if "optimizer" in document:
+        betas = UPDATE_RULES[config.optimizer].betas
+        assert betas is not None
+        document["optimizer"]["params"] |= {"betas": list(betas), "eps": ADAM_EPSILON}
+    # The casting is torch's; told so, no launcher turns DeepSpeed's own 16-bit weights on.
+    own_modes = {"fp16": {"enabled": False}, "bf16": {"enabled": False}}
+    return {"train_batch_size": handover.global_batch_size, **document, **own_modes}
+
+
+def rate_notes(handover: Handover) -> tuple[str, ...]:
+    """Say where the learning rate is not the trial's."""
+    if handover.learning_rate is not None:
+        return ()
+    return (
+        "the study does not know its workload's learning rate; set your own, "
+        f"{DEFAULT_RATE} stands for it where the format must have one",
+    )
+
+
+def _optimizer_notes(handover: Handover) -> tuple[str, ...]:
+    config = handover.config
+    if config.offload_target != OffloadTarget.NONE:
+        return ("DeepSpeed builds the optimizer (CPUAdam): give deepspeed.initialize none",)
+    name = CLIENT_OPTIMIZERS[config.optimizer, config.optimizer_bits]
+    rule, rate = UPDATE_RULES[config.optimizer], handover.learning_rate
+    settings = f"lr={'...' if rate is None else rate}, weight_decay={rule.weight_decay}"
+    momentum = "" if rule.momentum is None else f", momentum={rule.momentum}"
+    return (
+        f"give deepspeed.initialize the optimizer that was measured: {name}({settings}{momentum})",
+    )
+
+
+def _other_notes(handover: Handover) -> tuple[str, ...]:
+    """Name the knobs that are the training script's, as DeepSpeed's file has no key for them."""
+    config = handover.config
+    used = {
+        f"checkpoint_interval={config.checkpoint_interval}": config.checkpoint_interval > 0,
+        f"checkpoint_deepest={config.checkpoint_deepest}": config.checkpoint_deepest > 0,
+        "activation_offload=cpu": config.activation_offload != ActivationOffload.NONE,
+        "compile=on": config.compile == Switch.ON,
+        "amp_dtype=tf32": config.amp_dtype == AmpDtype.TF32,
+    }
+    names = [name for name, is_used in used.items() if is_used]
+    if not names:
+        return ()
+    return (f"DeepSpeed's file has no key for {', '.join(names)}: your script must do it",)

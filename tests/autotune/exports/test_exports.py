@@ -1,0 +1,133 @@
+"""Every format alike: the batch identity, where it is from, no torch, and round trips."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import SettingsError, UnsupportedExportError
+from autotune.exports import EXPORTERS, export_bundle, read_config
+from search_spaces import EmptySpaceError, SearchSpace, TrainingConfig
+from tests.autotune.exports.handovers import SOUND, exported, handed_over, written
+
+SUFFIXES = {
+    "json": ".json",
+    "toml": ".toml",
+    "deepspeed": ".json",
+    "transformers": ".json",
+    "accelerate": ".yaml",
+    "env": ".env",
+    "shell": ".args",
+}
+SAMPLE = settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
+)
+
+
+def test_every_format_is_tested():
+    assert SUFFIXES.keys() == EXPORTERS.keys()
+
+
+@pytest.mark.parametrize("form", EXPORTERS)
+@SAMPLE
+@given(config=SOUND)
+@example(config=TrainingConfig.from_mapping({"zero_stage": 3, "offload_target": "nvme"}))
+def test_what_is_exported_is_read_back_as_it_was(form, config, tmp_path):
+    path = tmp_path / f"today{SUFFIXES[form]}"
+    try:
+        written(form, handed_over(config, on="cuda"), path)
+    except UnsupportedExportError:
+        assume(False)
+    assume(form != "transformers" or config.checkpoint_deepest == 0)
+    assert read_config(path).config(global_batch_size=1, num_devices=1) == config
+
+
+@pytest.mark.parametrize("form", ["deepspeed", "env", "shell", "json"])
+@SAMPLE
+@given(micro=st.integers(1, 512), steps=st.integers(1, 64), devices=st.integers(1, 64))
+def test_an_exported_batch_is_the_product_of_its_parts(form, micro, steps, devices):
+    knobs = {"micro_batch_size": micro, "accumulation_steps": steps}
+    text = exported(form, handed_over(num_devices=devices, **knobs)).text
+    total = micro * steps * devices
+    said = {
+        "deepspeed": f'"train_batch_size": {total},',
+        "env": f"TRAIN_GLOBAL_BATCH_SIZE={total}\n",
+        "shell": f"--global-batch-size {total} ",
+        "json": f'"global_batch_size": {total}\n',
+    }
+    assert said[form] in text
+
+
+def test_256_on_7_devices_is_refused_with_the_nearest_batches():
+    with pytest.raises(EmptySpaceError, match="252 and 259"):
+        SearchSpace.of({"micro_batch_size": [1]}, global_batch_size=256, num_devices=7)
+
+
+@pytest.mark.parametrize("form", EXPORTERS)
+def test_an_export_says_study_trial_date_and_needs(form, tmp_path):
+    to = tmp_path / f"today{SUFFIXES[form]}"
+    bundle = exported(form, handed_over(optimizer_bits=8), to)
+    texts = [bundle.text, *(text for _, text in bundle.beside)]
+    about = next(text for text in texts if "2026-09-01T12:30:05" in text)
+    assert "study" in about and "bitsandbytes==0.48.0" in about
+    assert "device_memory_bytes" in about and '"trial": 4' in about.replace("trial =", '"trial":')
+
+
+def test_a_gpu_that_is_new_enough_is_a_need():
+    needs = json.loads(exported("json", handed_over(on="cuda", amp_dtype="bf16")).text)["needs"]
+    assert needs["compute_capability"] == "8.0"
+    assert "compute_capability" not in exported("json", handed_over(on="cuda")).text
+
+
+def test_exports_and_their_reading_load_no_library_of_a_target_and_are_quick():
+    code = """
+import sys, time
+from tests.autotune.exports.handovers import exported, handed_over
+from autotune.exports import EXPORTERS
+for form in EXPORTERS:
+    exported(form, handed_over())
+    began = time.perf_counter()
+    exported(form, handed_over())
+    assert time.perf_counter() - began < 1, form
+heavy = {"torch", "transformers", "accelerate", "deepspeed", "ray", "optuna"}
+sys.exit(" ".join(heavy & sys.modules.keys()) or 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_format_names_the_known_ones():
+    with pytest.raises(SettingsError, match="no export format 'yaml'; known: json, toml, deep"):
+        exported("yaml", handed_over())
+
+
+@pytest.mark.parametrize(
+    ("form", "pair", "has_place", "words"),
+    [
+        ("deepspeed", "deepspeed", True, "a DeepSpeed JSON goes with transformers or accelerate"),
+        ("transformers", "accelerate", True, "--pair accelerate with --format transformers"),
+        ("transformers", "deepspeed", False, "say where with --to FILE"),
+    ],
+)
+def test_a_pair_that_is_none_is_refused(form, pair, has_place, words, tmp_path):
+    with pytest.raises(SettingsError, match=words):
+        export_bundle(
+            handed_over(), form=form, pair=pair, to=tmp_path / "a" if has_place else None
+        )
+
+
+def test_a_shell_takes_the_variables_and_the_words(tmp_path):
+    path = written("env", handed_over(zero_stage=3, offload_target="nvme"), tmp_path / "a.env")
+    line = f". {path}; echo $TRAIN_MICRO_BATCH_SIZE $TRAIN_NVME_PATH"
+    found = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+    assert found.stdout == "4 /local_nvme\n"
+    text = exported("shell", handed_over(steps=100)).text
+    assert text.count("\n") == 1 and "--micro-batch-size 4 " in text and "--steps 100" in text

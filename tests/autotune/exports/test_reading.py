@@ -1,0 +1,220 @@
+"""Files that people train with today, whole and broken, as the config to beat."""
+
+import json
+
+import pytest
+
+from autotune.errors import SettingsError
+from autotune.exports import read_config
+from search_spaces import TrainingConfig
+from tests.autotune.exports.handovers import deepspeed_json, handed_over, written
+
+ZERO = {"zero_optimization": {"stage": 2}}
+ACCELERATE = {"distributed_type": "DEEPSPEED", "num_processes": 2}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(document, name="today.json"):
+        path = tmp_path / name
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def read(write):
+    return lambda document, name="today.json": read_config(write(document, name))
+
+
+def config(reading, batch=8, num_devices=1):
+    return reading.config(batch, num_devices)
+
+
+def test_a_deepspeed_file_of_numbers_is_a_config(read):
+    found = read(
+        {
+            "train_batch_size": 48,
+            "train_micro_batch_size_per_gpu": 8,
+            "gradient_accumulation_steps": 3,
+            "fp16": {"enabled": True, "loss_scale": 0},
+            "optimizer": {"type": "Lion"},
+            "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+        }
+    )
+    expected = {
+        "amp_dtype": "fp16",
+        "micro_batch_size": 8,
+        "accumulation_steps": 3,
+        "optimizer": "lion",
+        "zero_stage": 3,
+        "offload_target": "cpu",
+    }
+    assert config(found) == TrainingConfig.from_mapping(expected)
+    assert "weights in 16 bits" in "".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("batch", "num_devices", "split"), [(8, 1, (8, 1)), (8, 2, (4, 1)), (12, 4, (3, 1))]
+)
+def test_auto_is_the_batch_of_the_study(read, batch, num_devices, split):
+    auto = dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), "auto")
+    found = read({**ZERO, **auto, "train_batch_size": "auto"})
+    made = found.config(batch, num_devices)
+    assert (made.micro_batch_size, made.accumulation_steps) == split
+    assert any("follows from the global batch" in note for note in found.notes)
+
+
+def test_one_half_of_the_batch_gives_the_other(read):
+    found = read({**ZERO, "gradient_accumulation_steps": 4})
+    assert config(found).micro_batch_size == 2
+    with pytest.raises(SettingsError, match="5 devices do not divide a batch of 8"):
+        found.config(8, 5)
+    assert config(read({**ZERO, "train_batch_size": 32})).micro_batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (
+            {"zero_optimization": {"stage": 3, "aio": {"block_size": 1}}},
+            "zero_optimization.aio is misplaced: aio belongs at top level",
+        ),
+        ({"zero_optimization": {"stag": 3}}, "no key 'stag'; did you mean 'stage'"),
+        (
+            {"zero_optimization": {"stage": 3, "offload_optimizer": {"buffer_size": 1}}},
+            "no key 'buffer_size': it belongs in zero_optimization.offload_param",
+        ),
+        ({**ZERO, "fp16": {"enabeld": True}}, "fp16 has no key 'enabeld'; did you mean"),
+        ({**ZERO, "optimizer": {"type": "OneBitAdam"}}, "'OneBitAdam' is no optimizer of ours"),
+        ({**ZERO, "train_micro_batch_size_per_gpu": "many"}, "must be a whole number"),
+        ({**ZERO, "train_batch_size": 7, "gradient_accumulation_steps": 2}, "no multiple"),
+        ({"zero_optimization": {"stage": 4}}, "must be 0, 1, 2 or 3"),
+        (
+            {**ZERO, "fp16": {"enabled": True}, "bf16": {"enabled": True}},
+            "cannot both be true",
+        ),
+        ({**ACCELERATE, "mixed_precison": "bf16"}, "accelerate knows no key 'mixed_precison'"),
+        ({**ACCELERATE, "mixed_precision": "fp8"}, "'fp8' is none of no, bf16, fp16"),
+        ({**ACCELERATE, "mixed_precision": False}, "write 'no'"),
+        ({"distributed_type": "FSDP"}, "FSDP is no knob here"),
+        (
+            {
+                **ACCELERATE,
+                "deepspeed_config": {"deepspeed_config_file": "gone.json", "zero_stage": 2},
+            },
+            "deepspeed_config_file and zero_stage: accelerate takes one or the other.*no 'gone",
+        ),
+        ({"per_device_train_batchsize": 4, "bf16": True}, "did you mean 'per_device_train_batch"),
+        ({"optim": "adafactor"}, "'adafactor' is no optimizer of ours"),
+        ({"bf16": True, "fp16": True}, "cannot both be true"),
+        ({"bf16": True, "deepspeed": "gone.json"}, "there is no 'gone.json'"),
+        (
+            {"bf16": True, "learning_rate": 1e-4, "deepspeed": {**ZERO, "gradient_clipping": 1}},
+            None,
+        ),
+        (
+            {
+                "learning_rate": 1e-4,
+                "deepspeed": {**ZERO, "optimizer": {"type": "AdamW", "params": {"lr": 5e-5}}},
+            },
+            "optimizer.params.lr=5e-05 against learning_rate=0.0001",
+        ),
+    ],
+    ids=str,
+)
+def test_a_broken_file_is_refused_with_what_is_wrong_and_where(read, document, words):
+    if words is None:
+        read(document)
+        return
+    with pytest.raises(SettingsError, match=words) as caught:
+        read(document)
+    assert "today.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "cpu_offload is deprecated"),
+        (
+            {"zero_optimization": {"stage": 2, "reduce_bucket_size": 0}},
+            "reduce_bucket_size=0: DeepSpeed now refuses it",
+        ),
+        (
+            {"zero_optimization": {"stage": "3", "sub_group_size": "1e9"}},
+            "sub_group_size is the text '1e9', taken as the number 1000000000.0",
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}},
+            "offload_param cpu: taken as offload_target=cpu",
+        ),
+        ({**ZERO, "bf16": {"enabled": "auto"}}, "bf16.enabled is 'auto': fp32 is taken"),
+        ({"bf16": True, "warmup_ratio": 0.1}, "warmup_ratio is deprecated: warmup_steps"),
+        ({"bf16": True, "load_in_4bit": True}, "load_in_4bit is no knob here"),
+        ({"bf16": True, "gradient_checkpointing": True}, "use_reentrant false"),
+        ({"bf16": True}, "transformers takes 8"),
+        ({"bf16": True, "auto_find_batch_size": True}, "taken as written"),
+        ({**ACCELERATE, "mixed_precision": "bf16"}, "keeps weights in 16 bits"),
+        ({"distributed_type": "NO", "dynamo_backend": "NO"}, "dynamo_backend is deprecated"),
+    ],
+    ids=str,
+)
+def test_what_is_taken_otherwise_is_noted(read, document, words):
+    assert words in "\n".join(read(document).notes)
+
+
+def test_an_older_offload_is_an_offload(read):
+    found = read({"zero_optimization": {"stage": 2, "cpu_offload": True}})
+    assert config(found).offload_target == "cpu"
+
+
+def test_a_number_without_a_dot_is_a_text_in_yaml_and_a_number_here(read):
+    text = "per_device_train_batch_size: 4\nlearning_rate: 2e-5\nbf16: true\n"
+    found = read(text, "args.yaml")
+    assert "learning_rate is the text '2e-5', taken as the number 2e-05" in found.notes
+    assert config(found).amp_dtype == "bf16"
+
+
+def test_arguments_find_their_deepspeed_file_beside_them(write, read):
+    write({**ZERO, "train_micro_batch_size_per_gpu": "auto"}, "ds.json")
+    found = read({"per_device_train_batch_size": 2, "bf16": True, "deepspeed": "conf/ds.json"})
+    expected = {"micro_batch_size": 2, "amp_dtype": "bf16", "zero_stage": 2}
+    assert config(found) == TrainingConfig.from_mapping(expected)
+    assert found.notes == ()
+
+
+def test_what_a_person_changes_in_an_export_counts(tmp_path):
+    path = written("accelerate", handed_over(zero_stage=2, amp_dtype="bf16"), tmp_path / "a.yaml")
+    part = tmp_path / "a.deepspeed.json"
+    document = json.loads(part.read_text())
+    document["train_micro_batch_size_per_gpu"] = 2
+    document["train_batch_size"] = 4
+    part.write_text(json.dumps(document))
+    assert config(read_config(path)).micro_batch_size == 2
+    path.write_text(path.read_text().replace('"amp_dtype"', '"amp_type"', 1))
+    with pytest.raises(SettingsError, match="no longer what autotune wrote"):
+        read_config(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.yaml", "a: [", "no YAML"),
+        ("a.yaml", "- 1", "none of the keys of accelerate or of TrainingArguments"),
+        ("a.json", "[]", "has no 'config' table"),
+        ("a.json", '{"seed": 1}', "has no 'config' table"),
+        ("a.toml", "[config", "cannot be read as JSON or TOML"),
+        ("a.env", "", "cannot be read|has no 'config' table"),
+    ],
+)
+def test_a_file_of_nothing_known_is_named(read, name, text, words):
+    with pytest.raises(SettingsError, match=words) as caught:
+        read(text, name)
+    assert name in str(caught.value)
+
+
+def test_our_deepspeed_file_keeps_the_knobs_that_deepspeed_has_none_for(read):
+    knobs = {"checkpoint_interval": 2, "optimizer_bits": 8, "zero_stage": 1}
+    found = config(read(deepspeed_json(on="cuda", **knobs)))
+    assert (found.checkpoint_interval, found.optimizer_bits, found.zero_stage) == (2, 8, 1)
