@@ -3,7 +3,13 @@
 from typing import Any
 
 from autotune.errors import UnsupportedExportError
-from autotune.exports.base import Exported, Handover, commented
+from autotune.exports.base import (
+    Exported,
+    Handover,
+    commented,
+    require_deepspeed,
+    scripts_own,
+)
 from autotune.exports.yaml_text import to_yaml
 from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, Switch
 
@@ -14,6 +20,7 @@ NEVER_CLIPPED = 1e9
 
 def export_accelerate(handover: Handover) -> Exported:
     """See Exporter."""
+    require_deepspeed(handover.config)
     is_sharded = handover.config.zero_stage > 0 or handover.partner is not None
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -101,5 +108,5 @@ def _script_notes(handover: Handover, others: tuple[str, ...]) -> tuple[str, ...
         "activation_offload=cpu": config.activation_offload != ActivationOffload.NONE,
         "amp_dtype=tf32": config.amp_dtype == AmpDtype.TF32,
     }
-    names = ", ".join(name for name, is_so in said.items() if is_so)
-    return (f"your script sets what accelerate has no key for: {names}", *others)
+    names = [*(name for name, is_so in said.items() if is_so), *scripts_own(config)]
+    return (f"your script sets what accelerate has no key for: {', '.join(names)}", *others)

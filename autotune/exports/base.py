@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from autotune.documents import export_document
+from autotune.errors import UnsupportedExportError
 from autotune.records import StudyRecord, TrialRecord
-from search_spaces import TrainingConfig
+from search_spaces import OffloadTarget, Sharding, Switch, TrainingConfig
 from search_spaces.update_rules import UPDATE_RULES
 
 
@@ -91,6 +92,32 @@ class Exporter(Protocol):
                 knob and what to do.
         """
         ...
+
+
+def require_deepspeed(config: TrainingConfig) -> None:
+    """Refuse what shards or offloads by other means where a file describes DeepSpeed's.
+
+    Raises:
+        UnsupportedExportError: The config does; the message names the knob.
+    """
+    elsewhere = "export it with --format toml or env, and do it in your script"
+    if config.zero_stage and config.sharding == Sharding.FSDP:
+        raise UnsupportedExportError(f"sharding=fsdp is PyTorch's fully_shard: {elsewhere}")
+    if config.zero_stage == 0 and config.offload_target != OffloadTarget.NONE:
+        raise UnsupportedExportError(
+            f"offload_target={config.offload_target} at zero_stage=0 is an optimizer's own, "
+            f"not DeepSpeed's: {elsewhere}"
+        )
+
+
+def scripts_own(config: TrainingConfig) -> list[str]:
+    """Name the knobs in use that no program's file has a key for: the script must do them."""
+    used = {
+        f"lora_rank={config.lora_rank}": config.lora_rank > 0,
+        f"weight_bits={config.weight_bits}": config.weight_bits < 32,
+        "optimizer_in_backward=on": config.optimizer_in_backward == Switch.ON,
+    }
+    return [name for name, is_used in used.items() if is_used]
 
 
 COMMENT = "# autotune: "

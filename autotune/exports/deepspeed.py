@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from autotune.errors import UnsupportedExportError
-from autotune.exports.base import Exported, Handover
+from autotune.exports.base import Exported, Handover, require_deepspeed, scripts_own
 from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, Optimizer, Switch
 from search_spaces.deepspeed_document import deepspeed_document
 from search_spaces.update_rules import ADAM_EPSILON, UPDATE_RULES
@@ -38,6 +38,7 @@ def deepspeed_keys(handover: Handover) -> dict[str, Any]:
         UnsupportedExportError: DeepSpeed cannot train so.
     """
     config, facts = handover.config, handover.study.facts
+    require_deepspeed(config)
     if config.zero_stage and config.amp_dtype == AmpDtype.FP16:
         raise UnsupportedExportError(
             "amp_dtype=fp16 with zero_stage=1 or more: DeepSpeed's autocast never lowers its loss "
@@ -94,7 +95,7 @@ def _other_notes(handover: Handover) -> tuple[str, ...]:
         "compile=on": config.compile == Switch.ON,
         "amp_dtype=tf32": config.amp_dtype == AmpDtype.TF32,
     }
-    names = [name for name, is_used in used.items() if is_used]
+    names = [*(name for name, is_used in used.items() if is_used), *scripts_own(config)]
     if not names:
         return ()
     return (f"DeepSpeed's file has no key for {', '.join(names)}: your script must do it",)

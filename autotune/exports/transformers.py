@@ -4,11 +4,24 @@ import json
 from typing import Any
 
 from autotune.errors import UnsupportedExportError
-from autotune.exports.base import Exported, Handover
+from autotune.exports.base import Exported, Handover, require_deepspeed, scripts_own
 from autotune.exports.deepspeed import DEFAULT_RATE, rate_notes
-from search_spaces import ActivationOffload, AmpDtype, Optimizer, Switch, TrainingConfig
+from search_spaces import (
+    ActivationOffload,
+    AmpDtype,
+    OffloadTarget,
+    Optimizer,
+    Switch,
+    TrainingConfig,
+)
 from search_spaces.update_rules import ADAM_EPSILON, UPDATE_RULES
 
+PAGED_OPTIMIZERS = {
+    (Optimizer.ADAMW, 32): "paged_adamw_32bit",
+    (Optimizer.LION, 32): "paged_lion_32bit",
+    (Optimizer.ADAMW, 8): "paged_adamw_8bit",
+    (Optimizer.LION, 8): "paged_lion_8bit",
+}
 OPTIMIZERS = {
     (Optimizer.ADAMW, 32): "adamw_torch",
     (Optimizer.SGD, 32): "sgd",
@@ -39,6 +52,13 @@ def export_transformers(handover: Handover) -> Exported:
 
 def _require_expressible(handover: Handover) -> None:
     config = handover.config
+    if config.offload_target != OffloadTarget.PAGED:
+        require_deepspeed(config)
+    if config.optimizer_in_backward == Switch.ON:
+        raise UnsupportedExportError(
+            "optimizer_in_backward=on: the Trainer steps after the backward pass; export another "
+            "trial, or --format env"
+        )
     if config.zero_stage and handover.partner is None:
         raise UnsupportedExportError(
             f"zero_stage={config.zero_stage} is DeepSpeed's, and TrainingArguments name its file: "
@@ -95,8 +115,10 @@ def _checkpointing(config: TrainingConfig) -> dict[str, Any]:
 def _optimizer(handover: Handover) -> dict[str, Any]:
     config, rate = handover.config, handover.learning_rate
     rule = UPDATE_RULES[config.optimizer]
+    is_paged = config.offload_target == OffloadTarget.PAGED
+    names = PAGED_OPTIMIZERS if is_paged else OPTIMIZERS
     settings: dict[str, Any] = {
-        "optim": OPTIMIZERS[config.optimizer, config.optimizer_bits],
+        "optim": names[config.optimizer, config.optimizer_bits],
         "learning_rate": DEFAULT_RATE if rate is None else rate,
         "weight_decay": rule.weight_decay,
         "max_grad_norm": 0.0,
@@ -125,6 +147,8 @@ def _notes(handover: Handover) -> tuple[str, ...]:
         "every_n_layers (5.24 does)": (
             config.checkpoint_interval > 1 and not config.checkpoint_deepest
         ),
+        f"your script does {', '.join(scripts_own(config))}, as with peft's LoraConfig and "
+        "transformers' BitsAndBytesConfig": bool(scripts_own(config)),
         "transformers keeps embeddings' state in 32 bits, so that it takes more memory than "
         "measured": config.optimizer_bits == 8,
     }

@@ -7,8 +7,8 @@ from autotune.errors import SettingsError
 from autotune.exports.deepspeed_reading import AUTO, read_deepspeed
 from autotune.exports.documents_beside import document_beside
 from autotune.exports.findings import Findings
-from autotune.exports.transformers import OPTIMIZERS
-from search_spaces import KnobValue, Optimizer, did_you_mean
+from autotune.exports.transformers import OPTIMIZERS, PAGED_OPTIMIZERS
+from search_spaces import KnobValue, OffloadTarget, Optimizer, did_you_mean
 
 DEFAULT_MICRO_BATCH_SIZE = 8
 """Of transformers."""
@@ -42,6 +42,7 @@ SHARED = {
 }
 """What DeepSpeed's file and ``TrainingArguments`` both say, and must say alike."""
 _KINDS = {name: kind for kind, name in OPTIMIZERS.items()}
+_PAGED_KINDS = {name: kind for kind, name in PAGED_OPTIMIZERS.items()}
 _ALIASES = {
     "adamw_torch_fused": (Optimizer.ADAMW, 32),
     "adamw_hf": (Optimizer.ADAMW, 32),
@@ -115,6 +116,10 @@ def _checkpointing(document: Mapping[str, Any], findings: Findings) -> dict[str,
 
 def _optimizer(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
     name = str(document.get("optim", "adamw_torch"))
+    if name in _PAGED_KINDS:
+        kind, bits = _PAGED_KINDS[name]
+        paged = str(OffloadTarget.PAGED)
+        return {"optimizer": str(kind), "optimizer_bits": bits, "offload_target": paged}
     found = _KINDS.get(name) or _ALIASES.get(name)
     if found is None:
         findings.fault(f"optim {name!r} is no optimizer of ours; known: {', '.join(_KINDS)}")

@@ -27,10 +27,14 @@ VALUES = {
     "optimizer": ["adamw", "lion", "sgd"],
     "optimizer_bits": [32, 8, 4],
     "zero_stage": [0, 1, 2, 3],
-    "offload_target": ["none", "cpu", "nvme"],
+    "offload_target": ["none", "none", "cpu", "nvme", "paged"],
     "activation_offload": ["none", "cpu"],
     "checkpoint_deepest": [0, 2],
     "compile": ["off", "on"],
+    "sharding": ["deepspeed", "deepspeed", "deepspeed", "fsdp"],
+    "optimizer_in_backward": ["off", "off", "off", "on"],
+    "lora_rank": [0, 0, 8],
+    "weight_bits": [32, 32, 32, 8, 4],
 }
 assert VALUES.keys() == KNOBS.keys()
 
@@ -45,7 +49,7 @@ def _sound_configs(count):
             yield config
 
 
-SOUND = st.sampled_from(list(_sound_configs(1000)))
+SOUND = st.sampled_from(list(_sound_configs(600)))
 """Configs that a study on a GPU may try."""
 
 

@@ -44,7 +44,7 @@ def test_what_is_exported_is_read_back_as_it_was(form, config, tmp_path):
         written(form, handed_over(config, on="cuda"), path)
     except UnsupportedExportError:
         assume(False)
-    assume(form != "transformers" or config.checkpoint_deepest == 0)
+    assume(form != "transformers" or config.checkpoint_deepest == config.lora_rank == 0)
     assert read_config(path).config(global_batch_size=1, num_devices=1) == config
 
 
@@ -131,3 +131,30 @@ def test_a_shell_takes_the_variables_and_the_words(tmp_path):
     assert found.stdout == "4 /local_nvme\n"
     text = exported("shell", handed_over(steps=100)).text
     assert text.count("\n") == 1 and "--micro-batch-size 4 " in text and "--steps 100" in text
+
+
+@pytest.mark.parametrize("form", ["deepspeed", "transformers", "accelerate"])
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"zero_stage": 3, "sharding": "fsdp"}, "sharding=fsdp"),
+        ({"offload_target": "cpu"}, "offload_target=cpu at zero_stage=0"),
+    ],
+    ids=str,
+)
+def test_what_is_not_deepspeeds_is_refused_where_only_that_can_be_said(form, knobs, words):
+    with pytest.raises(UnsupportedExportError, match=words):
+        exported(form, handed_over(on="cuda", **knobs))
+
+
+@pytest.mark.parametrize("form", ["deepspeed", "transformers", "accelerate"])
+def test_adapters_are_left_to_the_script_aloud(form):
+    notes = exported(form, handed_over(lora_rank=8, weight_bits=4)).notes
+    assert any("lora_rank=8, weight_bits=4" in note for note in notes)
+
+
+def test_paged_state_has_its_name_in_transformers():
+    text = exported("transformers", handed_over(offload_target="paged", optimizer_bits=8)).text
+    assert json.loads(text)["optim"] == "paged_adamw_8bit"
+    with pytest.raises(UnsupportedExportError, match="optimizer_in_backward"):
+        exported("transformers", handed_over(optimizer_in_backward="on", accumulation_steps=1))
