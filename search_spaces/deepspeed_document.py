@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from search_spaces.config import AmpDtype, OffloadTarget, TrainingConfig
+from search_spaces.config import AmpDtype, OffloadTarget, Sharding, TrainingConfig
 from search_spaces.update_rules import UPDATE_RULES
 
 NVME_BUFFERS = 5
@@ -14,6 +14,13 @@ TORCH_DTYPES = {AmpDtype.BF16: "bfloat16", AmpDtype.FP16: "float16"}
 """Names of torch's data types under autocast."""
 
 DeepSpeedDocument = dict[str, Any]
+
+
+def steps_8bit_on_the_cpu(config: TrainingConfig) -> bool:
+    """Tell whether DeepSpeed steps 8-bit state in host memory, by bitsandbytes' optimizer."""
+    is_zero = config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED
+    is_8bit = config.optimizer_bits == 8
+    return is_zero and is_8bit and config.offload_target == OffloadTarget.CPU
 
 
 def deepspeed_document(
@@ -60,9 +67,12 @@ def deepspeed_document(
         }
     if config.offload_target == OffloadTarget.NONE:
         return document
-    rule = UPDATE_RULES[config.optimizer]
-    rates = {"lr": learning_rate, "weight_decay": rule.weight_decay}
-    document["optimizer"] = {"type": "AdamW", "params": rates}
+    if steps_8bit_on_the_cpu(config):
+        document["zero_force_ds_cpu_optimizer"] = False
+    else:
+        rule = UPDATE_RULES[config.optimizer]
+        rates = {"lr": learning_rate, "weight_decay": rule.weight_decay}
+        document["optimizer"] = {"type": "AdamW", "params": rates}
     place: DeepSpeedDocument = {"device": str(config.offload_target), "pin_memory": is_pinned}
     if config.offload_target == OffloadTarget.NVME:
         place |= {"nvme_path": nvme_path, "buffer_count": NVME_BUFFERS}

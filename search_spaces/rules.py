@@ -12,6 +12,7 @@ from search_spaces.config import (
     Switch,
     TrainingConfig,
 )
+from search_spaces.deepspeed_document import steps_8bit_on_the_cpu
 from search_spaces.zero_memory import JobFacts, too_much_for_host
 
 TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
@@ -22,6 +23,7 @@ TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
         or config.offload_target == OffloadTarget.PAGED
     ),
     "4-bit": lambda config: config.optimizer_bits == 4 or _is_offloaded_by_torchao(config),
+    "8-bit-on-cpu": lambda config: steps_8bit_on_the_cpu(config),
     "lora": lambda config: config.lora_rank > 0,
     "zero": lambda config: config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED,
     "offload-cpu": lambda config: (
@@ -119,10 +121,12 @@ def _offload_needs_stage(config: TrainingConfig, device: DeviceFacts) -> str | N
 
 
 def _offload_steps_on_the_cpu(config: TrainingConfig, device: DeviceFacts) -> str | None:
-    """The host has a fast update for AdamW in 32 bits alone."""
+    """DeepSpeed's update for CPUs is AdamW in 32 bits, and it takes bitsandbytes' if told to."""
     if config.offload_target not in (OffloadTarget.CPU, OffloadTarget.NVME):
         return None
     needs = f"offload_target={config.offload_target} needs"
+    if steps_8bit_on_the_cpu(config):
+        return None
     if config.optimizer_bits != 32:
         return f"{needs} optimizer_bits=32: the state is stepped on the CPU, by 32-bit AdamW"
     if config.optimizer != Optimizer.ADAMW:

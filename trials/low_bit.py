@@ -128,6 +128,20 @@ def missing_8bit() -> str | None:
     return None
 
 
+def missing_8bit_on_cpu() -> str | None:
+    """Return why 8-bit state cannot be stepped in host memory; None if it can.
+
+    bitsandbytes has kernels for CPUs in later versions; what counts is whether this one has.
+    """
+    missing = missing_8bit()
+    if missing is not None:
+        return missing
+    operator = "bitsandbytes::optimizer_update_8bit_blockwise"
+    if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CPU"):
+        return None
+    return "optimizer_bits=8 with offload_target=cpu needs a later bitsandbytes: update it"
+
+
 def missing_4bit() -> str | None:
     """Return why torchao cannot be used here; None if it can."""
     if importlib.util.find_spec("torchao") is not None:  # importing it takes seconds

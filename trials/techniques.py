@@ -6,7 +6,7 @@ import torch
 
 from search_spaces import OffloadTarget
 from trials.adapters import missing_lora
-from trials.low_bit import missing_4bit, missing_8bit
+from trials.low_bit import missing_4bit, missing_8bit, missing_8bit_on_cpu
 from trials.zero import missing_nvme_folder, missing_offload, missing_zero
 
 
@@ -21,6 +21,7 @@ def missing_techniques(device: torch.device, nvme_path: str | None) -> tuple[tup
     reasons = {
         "8-bit": missing_8bit(),
         "4-bit": missing_4bit(),
+        "8-bit-on-cpu": missing_8bit_on_cpu(),
         "lora": missing_lora(),
         "zero": missing_zero(device.type),
         "offload-cpu": missing_offload(OffloadTarget.CPU),

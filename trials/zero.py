@@ -21,7 +21,7 @@ from torch import Tensor, is_tensor, nn
 from torch.utils.cpp_extension import _get_build_directory
 
 from search_spaces import OffloadTarget, TrainingConfig
-from search_spaces.deepspeed_document import deepspeed_document
+from search_spaces.deepspeed_document import deepspeed_document, steps_8bit_on_the_cpu
 from trials.engines import Engine
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Place
@@ -75,7 +75,7 @@ class ZeroEngine(Engine):
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         is_offloaded = config.offload_target != OffloadTarget.NONE
         own = None
-        if not is_offloaded:
+        if not is_offloaded or steps_8bit_on_the_cpu(config):
             own = build_optimizer(trained, config, device, learning_rate)
         _load_operators()
         import deepspeed

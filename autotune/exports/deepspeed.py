@@ -6,7 +6,7 @@ from typing import Any
 from autotune.errors import UnsupportedExportError
 from autotune.exports.base import Exported, Handover, require_deepspeed, scripts_own
 from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, Optimizer, Switch
-from search_spaces.deepspeed_document import deepspeed_document
+from search_spaces.deepspeed_document import deepspeed_document, steps_8bit_on_the_cpu
 from search_spaces.update_rules import ADAM_EPSILON, UPDATE_RULES
 
 SIDE_KEY = "autotune"
@@ -74,15 +74,19 @@ def rate_notes(handover: Handover) -> tuple[str, ...]:
 
 def _optimizer_notes(handover: Handover) -> tuple[str, ...]:
     config = handover.config
-    if config.offload_target != OffloadTarget.NONE:
+    is_offloaded = config.offload_target != OffloadTarget.NONE
+    if is_offloaded and not steps_8bit_on_the_cpu(config):
         return ("DeepSpeed builds the optimizer (CPUAdam): give deepspeed.initialize none",)
     name = CLIENT_OPTIMIZERS[config.optimizer, config.optimizer_bits]
     rule, rate = UPDATE_RULES[config.optimizer], handover.learning_rate
     settings = f"lr={'...' if rate is None else rate}, weight_decay={rule.weight_decay}"
     momentum = "" if rule.momentum is None else f", momentum={rule.momentum}"
-    return (
-        f"give deepspeed.initialize the optimizer that was measured: {name}({settings}{momentum})",
-    )
+    measured = f"the optimizer that was measured: {name}({settings}{momentum})"
+    if is_offloaded:
+        return (
+            f"give deepspeed.initialize {measured}; its step on the CPU is slower than CPUAdam's",
+        )
+    return (f"give deepspeed.initialize {measured}",)
 
 
 def _other_notes(handover: Handover) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ def test_other_dtypes_are_kept_on_old_hardware(dtype):
         ("offload-nvme", {"zero_stage": 3, "offload_target": "nvme"}),
         ("compile", {"compile": "on"}),
         ("lora", {"lora_rank": 8}),
+        ("8-bit-on-cpu", {"optimizer_bits": 8, "zero_stage": 1, "offload_target": "cpu"}),
     ],
 )
 def test_a_technique_that_is_missing_is_refused_with_its_reason(technique, knobs):
@@ -60,7 +61,7 @@ def test_a_technique_that_is_missing_is_refused_with_its_reason(technique, knobs
         "it is not here"
     )
     others = tuple((name, "it is not here") for name in TECHNIQUES if name != technique)
-    needs_two = technique.startswith("offload")
+    needs_two = technique.startswith("offload") or technique == "8-bit-on-cpu"
     assert refusal(config, DeviceFacts(missing=others)) == (
         "it is not here" if needs_two else None
     )
@@ -69,7 +70,7 @@ def test_a_technique_that_is_missing_is_refused_with_its_reason(technique, knobs
 FORBIDDEN = [
     ({"offload_target": "cpu"}, "needs zero_stage 1 or more"),
     ({"offload_target": "nvme", "zero_stage": 2}, "needs zero_stage=3"),
-    ({"offload_target": "cpu", "zero_stage": 1, "optimizer_bits": 8}, "needs optimizer_bits=32"),
+    ({"offload_target": "cpu", "zero_stage": 3, "sharding": "fsdp", "optimizer_bits": 4}, "32"),
     ({"offload_target": "nvme", "zero_stage": 3, "optimizer_bits": 8}, "needs optimizer_bits=32"),
     ({"offload_target": "cpu", "zero_stage": 2, "optimizer": "sgd"}, "needs optimizer=adamw"),
     ({"zero_stage": 1, "amp_dtype": "fp16"}, "never lowers its loss scale"),
@@ -102,6 +103,7 @@ def test_a_pair_that_cannot_work_is_refused_with_its_reason(knobs, words):
     "knobs",
     [
         {"offload_target": "cpu", "zero_stage": 1},
+        {"offload_target": "cpu", "zero_stage": 3, "optimizer_bits": 8},
         {"offload_target": "nvme", "zero_stage": 3, "amp_dtype": "bf16"},
         {"zero_stage": 2, "optimizer_bits": 8},
         {"checkpoint_deepest": 2, "checkpoint_interval": 1},

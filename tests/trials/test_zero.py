@@ -60,6 +60,8 @@ SHARDED = [
     {"zero_stage": 1, "offload_target": "cpu"},
     {"zero_stage": 3, "offload_target": "cpu", "amp_dtype": "bf16"},
     {"zero_stage": 3, "offload_target": "nvme"},
+    {"zero_stage": 2, "offload_target": "cpu", "optimizer_bits": 8},
+    {"zero_stage": 3, "offload_target": "cpu", "optimizer_bits": 8},
 ]
 
 
