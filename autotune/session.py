@@ -38,7 +38,7 @@ from trials.environment import Environment
 from trials.errors import WorkloadError
 from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.nvml import num_gpus
-from trials.references import absolute_reference, require_reference
+from trials.references import absolute_reference, preloads, require_reference
 from trials.spec import Task, TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -237,6 +237,7 @@ def _opened_workers(settings: Settings) -> Iterator[Workers]:
         ray_address=settings.ray_address,
         nvme_path=_nvme_path(settings),
         num_devices=settings.trial_devices,
+        preload=preloads(settings.workload),
     )
     workers = open_workers(request, is_local=settings.local)
     try:

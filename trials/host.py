@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import resource_tracker
@@ -42,15 +42,16 @@ _open_hosts: set["TrialHost"] = set()
 class TrialHost:
     """Starts trial processes, any number at once."""
 
-    def __init__(self, runner: str = TRIAL_RUNNER) -> None:
+    def __init__(self, runner: str = TRIAL_RUNNER, preload: Sequence[str] = ()) -> None:
         """Prepare a host; its helper process starts with the first trial.
 
         Args:
             runner: What the child calls, as ``module:function``.
+            preload: Further modules that the helper imports, so that no trial has to.
         """
         self._runner = runner
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([PRELOAD])
+        self._context.set_forkserver_preload([PRELOAD, *preload])
         self._folder = PrivateFolder("autotune-host-")
         self._swap_folders: dict[str, PrivateFolder] = {}
         _open_hosts.add(self)

@@ -41,6 +41,12 @@ def require_reference(reference: str) -> None:
         raise WorkloadError(f"workload {reference!r} names no class; write {place}:Name")
 
 
+def preloads(reference: str) -> tuple[str, ...]:
+    """Return the modules that a host should import before it starts trials of a workload."""
+    is_model = reference.partition(":")[0] == HUGGINGFACE
+    return ("trials.preload_transformers",) if is_model else ()
+
+
 def split_reference(reference: str) -> tuple[str, str]:
     """Return the file or module of a user's reference, and the class; empty if it names none."""
     place, separator, name = reference.rpartition(":")

@@ -26,4 +26,4 @@ def open_workers(request: WorkersRequest, *, is_local: bool) -> Workers:
     from autotune.workers.slots import plan_slots, this_machine
 
     plans = plan_slots(request.device_kind, request.num_slots, this_machine(), request.num_devices)
-    return LocalWorkers(plans, request.runner, request.nvme_path)
+    return LocalWorkers(plans, request)

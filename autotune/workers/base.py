@@ -19,6 +19,7 @@ class WorkersRequest:
         runner: What trial processes call, as ``module:function``.
         nvme_path: Folder that trials may offload to.
         num_devices: Devices that one trial trains on together.
+        preload: Modules that slots import once, so that no trial has to.
     """
 
     device_kind: str = "cpu"
@@ -27,6 +28,7 @@ class WorkersRequest:
     runner: str = "trials.runner:run_trial"
     nvme_path: str | None = None
     num_devices: int = 1
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

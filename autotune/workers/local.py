@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 
 from autotune.errors import WorkersError
-from autotune.workers.base import Finished, Workers
+from autotune.workers.base import Finished, Workers, WorkersRequest
 from autotune.workers.probes import common_environment, probe_spec, probed_environment
 from autotune.workers.slots import SlotPlan
 from trials.environment import Environment
@@ -18,21 +18,18 @@ from trials.spec import TrialSpec
 class LocalWorkers(Workers):
     """Slots that share one trial host in this process."""
 
-    def __init__(
-        self, plans: Sequence[SlotPlan], runner: str, nvme_path: str | None = None
-    ) -> None:
+    def __init__(self, plans: Sequence[SlotPlan], request: WorkersRequest) -> None:
         """Open slots.
 
         Args:
             plans: What each gets.
-            runner: What trial processes call, as ``module:function``.
-            nvme_path: Folder that trials may offload to.
+            request: What else is asked for.
         """
-        self._nvme_path = nvme_path
+        self._nvme_path = request.nvme_path
         self._plans = {plan.name: plan for plan in plans}
         self._running: dict[str, RunningTrial | TrialGroup] = {}
         self._lost: list[Finished] = []
-        self._host = TrialHost(runner)
+        self._host = TrialHost(request.runner, request.preload)
 
     def environment(self) -> Environment:
         """See Workers."""

@@ -84,7 +84,7 @@ def open_ray_workers(request: WorkersRequest) -> Workers:
         # Imports Ray, which must find its variables set.
         from autotune.workers.ray_slots import RayWorkers
 
-        workers = RayWorkers(cluster, plans, request.runner, nvme_path=request.nvme_path)
+        workers = RayWorkers(cluster, plans, request)
         undo.pop_all()
         return workers
 

@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayError
 
 from autotune.errors import WorkersError
-from autotune.workers.base import Finished, Workers
+from autotune.workers.base import Finished, Workers, WorkersRequest
 from autotune.workers.probes import common_environment, probe_spec, probed_environment
 from autotune.workers.ray_bootstrap import Cluster
 from autotune.workers.slots import SlotPlan
@@ -58,18 +58,19 @@ class Patience:
 class SlotActor:
     """The slot's side: runs one trial at a time, and can be told to end it."""
 
-    def __init__(self, runner: str, parent: str | None) -> None:
+    def __init__(self, runner: str, preload: Sequence[str], parent: str | None) -> None:
         """Prepare a host.
 
         Args:
             runner: What trial processes call, as ``module:function``.
+            preload: Modules that are imported once, so that no trial has to.
             parent: Where to keep temporary files; None for the machine's own place.
         """
         where = short_temporary_folder() if parent is None else Path(parent)
         self._folder = PrivateFolder("autotune-slot-", where)
         # A slot may be killed; what multiprocessing and the host leave then must be findable.
         tempfile.tempdir = str(self._folder.path)
-        self._host = TrialHost(runner)
+        self._host = TrialHost(runner, preload)
         self._lock = threading.Lock()
         self._trial: RunningTrial | TrialGroup | None = None
         self._ticket = self._cancelled_ticket = -1
@@ -141,16 +142,14 @@ class _Slot:
         self,
         plan: SlotPlan,
         cluster: Cluster,
-        runner: str,
+        request: WorkersRequest,
         patience: Patience,
-        nvme_path: str | None,
     ) -> None:
         """Start a slot. See RayWorkers."""
-        self._nvme_path = nvme_path
+        self._request = request
         # Ray shows an actor no GPU but its own.
         self._plan = replace(plan, device="cuda:0") if plan.is_cuda else plan
         self._cluster = cluster
-        self._runner = runner
         self._patience = patience
         self.due = math.inf
         self.name = plan.name
@@ -163,7 +162,7 @@ class _Slot:
         self.environment: Environment | None = None
         self._process: set[Any] = set()
         self._actor = self._new_actor()
-        probe = self._plan.place(probe_spec(self._nvme_path)).to_json()
+        probe = self._plan.place(probe_spec(self._request.nvme_path)).to_json()
         self._expect(self._actor.open.remote(probe), self._patience.start_seconds)
 
     @property
@@ -256,9 +255,10 @@ class _Slot:
             "concurrency_groups": {"control": 1},
             "runtime_env": {"env_vars": variables} if variables else None,
         }
-        folder = self._cluster.folder
+        folder, asked = self._cluster.folder, self._request
         actor: Any = ray.remote(**options)(SlotActor)
-        return actor.remote(self._runner, None if folder is None else str(folder))
+        parent = None if folder is None else str(folder)
+        return actor.remote(asked.runner, list(asked.preload), parent)
 
     def _expect(self, call: Any, seconds: float) -> None:
         self.call = call
@@ -288,18 +288,16 @@ class RayWorkers(Workers):
         self,
         cluster: Cluster,
         plans: Sequence[SlotPlan],
-        runner: str,
+        request: WorkersRequest,
         patience: Patience | None = None,
-        nvme_path: str | None = None,
     ) -> None:
         """Open slots, and take the cluster over: it ends with them.
 
         Args:
             cluster: Where.
             plans: What each slot gets.
-            runner: What trial processes call, as ``module:function``.
+            request: What else is asked for.
             patience: How long to wait for slots.
-            nvme_path: Folder that trials may offload to.
 
         Raises:
             WorkersError: A slot does not start. The cluster is left open.
@@ -310,7 +308,7 @@ class RayWorkers(Workers):
         self._environment: Environment | None = None
         self._is_open = True
         self._trouble = "the workers are closed"
-        self._slots = [_Slot(plan, cluster, runner, self._patience, nvme_path) for plan in plans]
+        self._slots = [_Slot(plan, cluster, request, self._patience) for plan in plans]
         self._await_first_start()
 
     def environment(self) -> Environment:

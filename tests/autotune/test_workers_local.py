@@ -35,7 +35,7 @@ class TestLocalWorkers(WorkersContract):
 
 def test_slots_that_differ_are_refused_with_how():
     plans = [SlotPlan(name=f"cpu-{n}", device="cpu", num_threads=n) for n in (1, 2)]
-    workers = LocalWorkers(plans, RUNNER)
+    workers = LocalWorkers(plans, WorkersRequest(runner=RUNNER))
     with pytest.raises(WorkersError, match=r"cpu-1 and cpu-2 .* num_threads: 1 / 2"):
         workers.environment()
     workers.close()
@@ -43,7 +43,7 @@ def test_slots_that_differ_are_refused_with_how():
 
 def test_a_slot_that_cannot_run_trials_is_refused_with_why():
     plan = SlotPlan(name="cpu-0", device="cpu", num_threads=1)
-    workers = LocalWorkers([plan], "tests.autotune.scripted:run_nowhere")
+    workers = LocalWorkers([plan], WorkersRequest(runner="tests.autotune.scripted:run_nowhere"))
     with pytest.raises(WorkersError, match="slot cpu-0 cannot run trials: scripted fault"):
         workers.environment()
     workers.close()

@@ -38,7 +38,8 @@ def open_impatient(plans, runner=RUNNER):
     from autotune.workers.ray_slots import Patience, RayWorkers
 
     try:
-        return RayWorkers(cluster, plans, runner, Patience(silence_seconds=3, end_seconds=5))
+        patience = Patience(silence_seconds=3, end_seconds=5)
+        return RayWorkers(cluster, plans, WorkersRequest(runner=runner), patience)
     except WorkersError:
         cluster.close()
         raise

@@ -233,7 +233,7 @@ def _open_ray(plans: list[SlotPlan]) -> Workers:
     cluster = OwnCluster(plans)
     from autotune.workers.ray_slots import RayWorkers
 
-    return RayWorkers(cluster, plans, RUNNER)
+    return RayWorkers(cluster, plans, WorkersRequest(runner=RUNNER))
 
 
 def refused(kind: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from search_spaces import Optimizer
+from search_spaces import Optimizer, TrainingConfig
+from search_spaces.deepspeed_document import AIO
 from trials import zero
 from trials.optimizers import build_optimizer, state_bytes
 from trials.ranks import join_ranks
@@ -29,7 +30,7 @@ def document(stage, target=None, folder="", **fields):
         "train_micro_batch_size_per_gpu": 2,
         "zero_allow_untested_optimizer": True,
         "zero_optimization": zeros,
-        "aio": zero.AIO,
+        "aio": AIO,
         **fields,
     }
 
@@ -40,7 +41,10 @@ def train(config, folder, kind=None, bits=32):
 
     model = nn.Sequential(*(nn.Linear(*widths) for widths in WIDTHS))
     client = kind and build_optimizer(
-        model.parameters(), kind=Optimizer(kind), bits=bits, learning_rate=1e-3
+        model.parameters(),
+        TrainingConfig(optimizer=Optimizer(kind), optimizer_bits=bits),
+        torch.device("cpu"),
+        learning_rate=1e-3,
     )
     try:
         engine, optimizer, _, _ = deepspeed.initialize(

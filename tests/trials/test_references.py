@@ -8,6 +8,7 @@ from trials.errors import WorkloadError
 from trials.references import (
     absolute_reference,
     is_users,
+    preloads,
     require_reference,
     source_file,
 )
@@ -114,3 +115,8 @@ def test_an_absolute_reference_means_the_same_anywhere(tmp_path, monkeypatch, re
 
 def test_a_path_of_a_model_is_no_class_of_the_users():
     assert not is_users("huggingface:a/b.py:Name") and is_users("a/b.py:Name")
+
+
+def test_a_host_imports_what_models_of_hugging_face_need():
+    assert preloads("huggingface:model?sequence=8") == ("trials.preload_transformers",)
+    assert preloads("byte-gpt") == preloads("mine.py:Mine") == ()
