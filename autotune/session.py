@@ -3,8 +3,8 @@
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +86,7 @@ def run_study(
         EmptySpaceError: No config of the space can run here.
     """
     _check_early(settings, pins)
-    with _opened_store(settings) as store:
+    with closing(SqlStore.open(settings.store)) as store:
         name = settings.study or _free_name(store, settings.workload)
         if name in {summary.name for summary in store.studies()}:
             raise StudyExistsError(
@@ -112,7 +112,7 @@ def resume_study(
     """
     assert settings.study is not None
     StoreReader.open(settings.store).close()  # a mistyped address must not become a store
-    with _opened_store(settings) as store:
+    with closing(SqlStore.open(settings.store)) as store:
         record = _with_budget(store.study(settings.study), settings)
         begun = settings.model_copy(
             update={
@@ -188,17 +188,7 @@ def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
         read_exported_config(settings.baseline)
 
 
-@contextmanager
-def _opened_store(settings: Settings) -> Iterator[StudyStore]:
-    store = SqlStore.open(settings.store)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def _opened_workers(settings: Settings) -> Iterator[Workers]:
+def _opened_workers(settings: Settings) -> AbstractContextManager[Workers]:
     request = WorkersRequest(
         device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
         num_slots=settings.slots,
@@ -206,11 +196,7 @@ def _opened_workers(settings: Settings) -> Iterator[Workers]:
         nvme_path=_nvme_path(settings),
         num_devices=settings.trial_devices,
     )
-    workers = open_workers(request, is_local=settings.local)
-    try:
-        yield workers
-    finally:
-        workers.close()
+    return closing(open_workers(request, is_local=settings.local))
 
 
 def _nvme_path(settings: Settings) -> str | None:

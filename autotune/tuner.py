@@ -23,9 +23,9 @@ from autotune.quality import QualityDesk, QualityJob
 from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState, WorkTime
 from autotune.spending import Spending
 from autotune.store.base import StudyStore
-from autotune.summary import nothing_fits
+from autotune.summary import nothing_fits, nothing_scored
 from autotune.workers.base import Finished, Workers
-from search_spaces import TrainingConfig
+from search_spaces import AmpDtype, TrainingConfig
 from trials.errors import TrialError, WorkloadError
 from trials.measurement import Measurement, Outcome
 from trials.spec import TrialSpec
@@ -46,7 +46,16 @@ class StopSwitch:
     def __init__(self) -> None:
         """Start with nothing asked for, and nobody looking."""
         self.level = 0
-        self.is_watched = False
+        self.is_watched = self.was_watched = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Say that presses are looked at for as long as the context lasts."""
+        self.is_watched = self.was_watched = True
+        try:
+            yield
+        finally:
+            self.is_watched = False
 
     def press(self) -> None:
         """Ask to stop, or to stop at once."""
@@ -126,14 +135,13 @@ class Tuner:
             self._spending.count_earlier(self._ledger.recover(configs))
             for trial in self._ledger.unscored:
                 self._order_quality(trial)
-            self._stop.is_watched = True
             try:
-                self._loop()
+                with self._stop.watched():
+                    self._loop()
             except LeaseLostError:
                 self._in_flight.clear()  # they are the new owner's to give up
                 raise
             finally:
-                self._stop.is_watched = False
                 self._abandon()
             return self._conclude()
 
@@ -248,6 +256,7 @@ class Tuner:
             self._listen(
                 QualityMeasured(numerics=numerics, seed=job.seed, measurement=measurement)
             )
+            self._require_sound_evaluation(job, measurement)
 
     def _lose(self, trial: TrialRecord, reason: str) -> None:
         """Give a trial up; one that a person ended has not used up an attempt."""
@@ -283,22 +292,43 @@ class Tuner:
                 if quality is None:
                     continue
             self._ledger.tell(trial, quality)
+            self._require_sound_workload()
 
     def _require_sound_workload(self) -> None:
         """Stop when nothing works and most fails alike: the workload is broken, not the configs.
 
-        One that runs out of memory instead has not come as far as the fault.
+        One that runs out of memory instead has not come as far as the fault. One that completes
+        works, unless its quality was lost.
         """
         trials = self._ledger.trials.values()
-        if any(t.outcome == Outcome.COMPLETED for t in trials):
+        if any(t.state == TrialState.MEASURED or t.is_feasible for t in trials):
             return
-        faults = Counter(t.reason for t in trials if t.outcome == Outcome.INVALID)
+        at_fault = (Outcome.INVALID, Outcome.COMPLETED)
+        faults = Counter(t.reason for t in trials if t.outcome in at_fault)
         for reason, count in faults.most_common(1):
             if count >= (MAX_SAME_FAULT if len(trials) == count else 2 * MAX_SAME_FAULT):
                 raise WorkloadError(
                     f"{count} of {len(trials)} trials of {self._spec.workload} fail the same "
-                    f"way, and none completes: {reason}"
+                    f"way, and none succeeds: {reason}"
                 )
+
+    def _require_sound_evaluation(self, job: QualityJob, measurement: Measurement) -> None:
+        """Stop when the workload's own code fails in plain fp32, before any quality is known.
+
+        In another dtype it says nothing of fp32: such as NumPy's lack of bf16.
+        """
+        failure = measurement.failure
+        is_theirs = failure is not None and failure.is_users_fault
+        if is_theirs and job.config.amp_dtype == AmpDtype.FP32 and not self._desk.knows_any:
+            assert failure is not None
+            lost = self._desk.lost_quality(measurement)
+            for trial in self._ledger.unscored:
+                self._ledger.tell(trial, lost)
+            raise WorkloadError(
+                f"workload {self._spec.workload} trains, and then does not {failure.phase}: "
+                f"{failure.reason}; mend it, or leave quality out with "
+                "--objectives cost,throughput"
+            )
 
     def _abandon(self) -> None:
         """Give up what is still under way, so that no trial stays leased."""
@@ -341,9 +371,7 @@ class Tuner:
     def _conclude(self) -> StudyResult:
         unscored = self._ledger.unscored
         if not self._ledger.front and not unscored and not self._stop.level:
-            trials = list(self._ledger.trials.values())
-            budget = self._spec.memory_budget_bytes
-            raise NothingFitsError(nothing_fits(trials, budget, self._last_lost))
+            raise self._fruitless()
         return StudyResult(
             state=self._state(),
             stop_reason=self._stop_reason(),
@@ -352,3 +380,11 @@ class Tuner:
             num_unscored=len(unscored),
             spending=self._spending,
         )
+
+    def _fruitless(self) -> AutotuneError | TrialError:
+        """Return the error of a study that ended without a point."""
+        trials = list(self._ledger.trials.values())
+        if any(trial.outcome == Outcome.COMPLETED for trial in trials):
+            return WorkloadError(nothing_scored(trials))
+        budget = self._spec.memory_budget_bytes
+        return NothingFitsError(nothing_fits(trials, budget, self._record.facts, self._last_lost))

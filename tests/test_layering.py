@@ -11,8 +11,8 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("blocks", "byte_gpt", "checkpointing", "contract", "corpus", "engines", "huggingface"),
-        *("language", "memory", "optimizers", "ranks", "runner", "techniques", "training"),
-        *("transformer", "vision", "warm_up", "workload", "zero"),
+        *("language", "memory", "optimizers", "ranks", "rehearsal", "runner", "techniques"),
+        *("training", "transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {
@@ -38,7 +38,7 @@ DOORS = {
 }
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
-    {"errors", "rates", "records"},
+    {"errors", "figures", "rates", "records"},
     {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "events"},
     {"documents"},
     {"store", "workers"},

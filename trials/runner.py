@@ -38,6 +38,7 @@ from trials.outcomes import (
 )
 from trials.ranks import Ranks, join_ranks
 from trials.references import source_file
+from trials.rehearsal import rehearse_evaluation
 from trials.spec import Task, TrialSpec
 from trials.techniques import missing_techniques
 from trials.timing import (
@@ -305,6 +306,8 @@ def _rehearse(trial: Trial, workload: Workload, model: nn.Module, sample: Batch)
     """Take a step that may show a fault; one that has no room says nothing of smaller configs."""
     try:
         rehearse_step(workload, model, sample, trial.device)
+        trial.enter("evaluate")
+        rehearse_evaluation(workload, model, trial.device)
     except Exception as error:
         if trial.failure(error).outcome != Outcome.OUT_OF_MEMORY:
             raise

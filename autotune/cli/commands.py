@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune.cli import options as opt
+from autotune.cli.interrupts import leave_on_interrupt
 
 app = typer.Typer(
     name="autotune",
@@ -78,6 +79,7 @@ def run(
 
     Without any flag it trains byte-gpt, a small transformer, on this machine.
     """
+    leave_on_interrupt()
     from autotune.cli.running import run_and_show
 
     opt.set_verbosity(verbose, quiet)
@@ -101,6 +103,7 @@ def resume(
     quiet: opt.Quiet = False,
 ) -> None:
     """Go on with a study where it stopped; a larger budget may be given."""
+    leave_on_interrupt()
     from autotune.cli.running import resume_and_show
 
     opt.set_verbosity(verbose, quiet)
@@ -125,6 +128,7 @@ def probe(
     quiet: opt.Quiet = False,
 ) -> None:
     """Measure one config once: where its memory and its time go. Writes nothing."""
+    leave_on_interrupt()
     from autotune.cli.running import probe_and_show
 
     opt.set_verbosity(verbose, quiet)

@@ -2,8 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import typer
 
+from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.options import Output
 from autotune.cli.tables import front_table, studies_table, trials_table, write_documents
 from autotune.documents import export_config, trial_columns, trial_document
@@ -26,8 +26,6 @@ from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
 from autotune.summary import shown_state, stopped_text
 from trials.codec import to_plain
-
-INTERRUPTED = 130
 
 
 def show_studies(settings: Settings, output: Output) -> None:
@@ -45,7 +43,7 @@ def show_studies(settings: Settings, output: Output) -> None:
 def show_trials(settings: Settings, output: Output) -> None:
     """Write every trial of a study."""
     name = _name(settings)
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as store:
         study, found, is_driven = store.study(name), store.trials(name), name in store.driven()
     if study.state == StudyState.RUNNING and not is_driven:
         sys.stderr.write(f"study {name}: {stopped_text(name)}\n")
@@ -62,7 +60,7 @@ def show_front(settings: Settings, output: Output) -> None:
     Raises:
         NoMeasurementsError: It has none yet.
     """
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as store:
         study, found = _front(store, _name(settings))
         recommended = store.recommended(_name(settings))
     if output == Output.TABLE:
@@ -78,7 +76,7 @@ def show_best(settings: Settings, output: Output) -> None:
     Raises:
         NoMeasurementsError: There is none yet.
     """
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as store:
         study, found = _front(store, _name(settings))
     chosen = recommend(found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
@@ -109,7 +107,7 @@ def export_trial(
         NoMeasurementsError: No such trial, or no recommended one yet.
         SettingsError: No such format, or a file that exists or cannot be written.
     """
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as store:
         study = store.study(_name(settings))
         wanted = store.recommended(_name(settings)) if number is None else number
         found = [t for t in store.trials(_name(settings)) if t.number == wanted]
@@ -159,12 +157,12 @@ def delete_study(settings: Settings, *, asks: bool) -> None:
     Raises:
         SettingsError: Nobody is there to agree.
     """
-    with _reading(settings) as existing:
+    with closing(StoreReader.open(settings.store)) as existing:
         state = existing.study(_name(settings)).state
     if asks and not _is_agreed(f"delete study {_name(settings)!r} from the store?"):
         sys.stderr.write("nothing deleted\n")
         return
-    with _opened(settings) as store:
+    with closing(SqlStore.open(settings.store)) as store:
         epoch = store.claim(_name(settings), this_process(), lease_seconds=30.0)
         store.release(_name(settings), epoch, state, "being deleted")
         # Optuna's part first: should this end in between, the study is there to delete again.
@@ -192,7 +190,7 @@ def _studies(settings: Settings) -> tuple[list[StudySummary], frozenset[str]]:
     """Return the studies, and which of them a living driver runs; none if nothing was begun."""
     if settings.store == default_store() and not default_store_path().exists():
         return [], frozenset()
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as store:
         return store.studies(), store.driven()
 
 
@@ -200,24 +198,6 @@ def _study_document(study: StudySummary, is_driven: bool) -> dict[str, Any]:
     state, reason = shown_state(study, is_driven)
     changed = {"state": state, "stop_reason": reason, "created_at": study.created_at.isoformat()}
     return {**to_plain(study), **changed}
-
-
-@contextmanager
-def _reading(settings: Settings) -> Iterator[StoreReader]:
-    store = StoreReader.open(settings.store)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def _opened(settings: Settings) -> Iterator[StudyStore]:
-    store = SqlStore.open(settings.store)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _name(settings: Settings) -> str:

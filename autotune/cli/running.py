@@ -10,21 +10,23 @@ from types import FrameType
 import typer
 from rich.console import Console
 
+from autotune.cli.interrupts import INTERRUPTED, STOPPING
 from autotune.cli.options import Output
 from autotune.cli.progress import Progress
 from autotune.cli.tables import front_table, mib, write_documents, write_table
 from autotune.documents import trial_document
 from autotune.errors import REPLIES, NothingFitsError
 from autotune.events import Listener
+from autotune.figures import rounded_up
 from autotune.records import StudyRecord, StudyState
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
+from autotune.summary import failure_words, resting_bytes
 from autotune.tuner import StopSwitch, StudyResult
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
-from trials.measurement import Outcome
+from trials.measurement import Failure, Outcome, Where
 
-INTERRUPTED = 130
 NOTHING_FITS = REPLIES[NothingFitsError].exit_code
 MACHINE_FAULT = REPLIES[TrialSetupError].exit_code
 KIND_ROWS = {
@@ -63,7 +65,7 @@ def resume_and_show(settings: Settings, *, output: Output, is_quiet: bool) -> No
 
 def probe_and_show(settings: Settings, pins: Mapping[str, object], *, output: Output) -> None:
     """Measure one config and show where its memory and time go."""
-    with _interruptible(StopSwitch()):
+    with _interruptible(StopSwitch(), idle="stopped; nothing is written"):
         found = probe(settings, pins)
     if output == Output.TABLE:
         _probe_tables(found)
@@ -90,10 +92,16 @@ def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
 
 
 @contextmanager
-def _interruptible(stop: StopSwitch) -> Iterator[None]:
+def _interruptible(
+    stop: StopSwitch, idle: str = "stopped before a trial could run"
+) -> Iterator[None]:
     """Make Ctrl-C a request: once to stop asking, twice to end what runs, thrice to leave.
 
     SIGTERM, which a scheduler sends shortly before it kills, ends what runs at once.
+
+    Args:
+        stop: Pressed.
+        idle: Said at the end where no study was under way yet.
     """
 
     def on_terminate(number: int, frame: FrameType | None) -> None:
@@ -107,6 +115,7 @@ def _interruptible(stop: StopSwitch) -> Iterator[None]:
         elif stop.level == 2 and stop.is_watched:
             sys.stderr.write("ending the trials under way\n")
         else:
+            sys.stderr.write(STOPPING)
             raise KeyboardInterrupt
 
     before = {
@@ -116,7 +125,7 @@ def _interruptible(stop: StopSwitch) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write("stopped before a trial could run\n" if stop.level < 3 else "stopped\n")
+        sys.stderr.write(f"{'stopped' if stop.was_watched else idle}\n")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         for number, handler in before.items():
@@ -149,8 +158,8 @@ def _closing(study: StudyRecord, result: StudyResult) -> str:
 def _probe_tables(found: Probe) -> None:
     measurement = found.measurement
     sys.stdout.write(f"{found.config}: {str(measurement.outcome).replace('_', ' ')}\n")
-    if measurement.reason:
-        sys.stdout.write(f"{measurement.reason}\n")
+    if measurement.failure is not None:
+        sys.stdout.write(f"{_why(found, measurement.failure)}\n")
     if measurement.memory is not None:
         write_table("Memory", ["kind", "MiB"], _memory_rows(found))
         sys.stdout.write(MEMORY_NOTE if measurement.memory.by_kind else "")
@@ -160,11 +169,33 @@ def _probe_tables(found: Probe) -> None:
         sys.stdout.write(f"last lines of the trial:\n{measurement.failure.log_tail}\n")
 
 
+def _why(found: Probe, failure: Failure) -> str:
+    """Return what went wrong and what helps, with what was raised in brackets."""
+    if found.measurement.outcome != Outcome.OUT_OF_MEMORY:
+        return failure.reason
+    words = failure_words(Outcome.OUT_OF_MEMORY, failure, found.memory_budget_bytes)
+    return f"{words}; {_remedy(found, failure)} [{failure.reason.partition(chr(10))[0]}]"
+
+
+def _remedy(found: Probe, failure: Failure) -> str:
+    if failure.where == Where.HOST:
+        return "end other programs, or keep less on the host: --set offload_target=none"
+    less = [", a smaller --set micro_batch_size"] if found.config.micro_batch_size > 1 else []
+    if found.config.checkpoint_interval == 0 and found.facts.num_blocks:
+        less.append(", --set checkpoint_interval=1")
+    resting = resting_bytes(found.config, found.facts)
+    advised = rounded_up(2 * max(failure.attempted_bytes or 0, resting))
+    less.append(" or a smaller model")
+    return f"give --memory-budget {advised}{''.join(less)}"
+
+
 def _memory_rows(found: Probe) -> list[list[str]]:
     memory = found.measurement.memory
     assert memory is not None
     rows = [[KIND_ROWS.get(kind, kind), mib(size)] for kind, size in memory.by_kind.items()]
-    rows.append(["peak on the device", mib(memory.peak_device_bytes)])
+    has_completed = found.measurement.outcome == Outcome.COMPLETED
+    peak = "peak on the device" if has_completed else "held when it ended"
+    rows.append([peak, mib(memory.peak_device_bytes)])
     if memory.peak_reserved_bytes is not None:
         rows.append(["peak reserved by the allocator", mib(memory.peak_reserved_bytes)])
     rows.append(["memory budget", mib(found.memory_budget_bytes)])

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from autotune.cli.options import Output
 from autotune.documents import flattened
+from autotune.figures import shown_number
 from autotune.records import Objective, Source, StudyRecord, StudySummary, TrialRecord
 from autotune.summary import short_reason, shortened, shown_state, trial_state
-from trials.measurement import Measurement
+from trials.measurement import Measurement, Outcome
 
 MIB = 1024**2
 NONE = "-"
@@ -81,7 +82,7 @@ def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: i
         [
             "*" if trial.number == recommended else "",
             str(trial.number),
-            str(trial.config),
+            _config(trial, study),
             _plus_minus(trial.scores.cost_usd_per_million_samples, trial.scores.cost_half_width),
             _plus_minus(
                 trial.scores.throughput_samples_per_second, trial.scores.throughput_half_width
@@ -95,7 +96,9 @@ def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: i
     columns += [quality] if quality else []
     write_table(f"Front of {study.spec.name}", [*columns, "peak MiB"], rows)
     if quality and noise is not None:
-        sys.stdout.write(f"Noise of {study.facts.quality_name}: ±{noise:.2g} (95 %, one run)\n")
+        sys.stdout.write(
+            f"Noise of {study.facts.quality_name}: ±{shown_number(noise, 2)} (95 %, one run)\n"
+        )
 
 
 def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], is_driven: bool) -> None:
@@ -109,13 +112,13 @@ def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], is_driven: b
     rows = [
         [
             str(trial.number),
-            str(trial.config),
+            _config(trial, study),
             _outcome(trial, is_driven),
             _number(trial.scores.cost_usd_per_million_samples),
             _number(trial.scores.throughput_samples_per_second),
             _number(trial.scores.quality),
             _peak(trial.measurement),
-            short_reason(trial),
+            short_reason(trial, study.spec.memory_budget_bytes),
         ]
         for trial in trials
     ]
@@ -150,21 +153,30 @@ def studies_table(studies: Sequence[StudySummary], driven: Container[str]) -> No
 
 
 def mib(size: int | None) -> str:
-    """Return bytes as MiB, to a tenth."""
-    return NONE if size is None else f"{size / MIB:,.1f}"
+    """Return bytes as MiB: to a tenth, or in two digits below one."""
+    if size is None:
+        return NONE
+    return f"{size / MIB:,.1f}" if size >= MIB else shown_number(size / MIB, 2)
 
 
 def _peak(measurement: Measurement | None) -> str:
-    memory = None if measurement is None else measurement.memory
-    return NONE if memory is None else mib(memory.peak_device_bytes)
+    """Return the peak of a trial that completed: what another held when it broke is no peak."""
+    if measurement is None or measurement.outcome != Outcome.COMPLETED:
+        return NONE
+    return NONE if measurement.memory is None else mib(measurement.memory.peak_device_bytes)
+
+
+def _config(trial: TrialRecord, study: StudyRecord) -> str:
+    mark = " (baseline)" if trial.config == study.spec.baseline else ""
+    return f"{trial.config}{mark}"
 
 
 def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:.4g}"
+    return NONE if value is None else shown_number(value)
 
 
 def _plus_minus(value: float | None, half_width: float) -> str:
-    return NONE if value is None else f"{value:.4g} ±{half_width:.2g}"
+    return NONE if value is None else f"{shown_number(value)} ±{shown_number(half_width, 2)}"
 
 
 def _outcome(trial: TrialRecord, is_driven: bool) -> str:

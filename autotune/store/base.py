@@ -127,6 +127,8 @@ class StudyStore(ABC):
     def tell_trial(self, trial: TrialRecord, scores: Scores, violation: float) -> None:
         """Set a measured or predicted trial's scores and make it ``told``, or tell it anew.
 
+        A reason that the trial has now, such as a lost quality, replaces the stored one.
+
         Raises:
             StoreError: The trial has no result.
         """

@@ -249,11 +249,12 @@ class SqlStore(StudyStore):
         """See StudyStore."""
         has_result = TRIALS.c.state.in_((TrialState.MEASURED, TrialState.TOLD))
         is_predicted = TRIALS.c.source == Source.PREDICTED
+        reason = {"reason": rows.plain_text(trial.reason)} if trial.reason else {}
         with _transaction(self._writer) as connection:
             told = connection.execute(
                 update(TRIALS)
                 .where(_is_trial(trial.study, trial.number), has_result | is_predicted)
-                .values(state=TrialState.TOLD, violation=violation, **asdict(scores))
+                .values(state=TrialState.TOLD, violation=violation, **reason, **asdict(scores))
             )
         if told.rowcount == 0:
             raise StoreError(

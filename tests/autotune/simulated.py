@@ -35,7 +35,7 @@ def run(spec: TrialSpec, on_phase: Callable[[str], None]) -> Measurement:
     fault, _, argument = spec.workload.removeprefix("simulated:").partition("=")
     FAULTS.get(fault, lambda spec, argument: None)(spec, argument)
     if spec.task == Task.QUALITY:
-        return _quality(spec)
+        return _unevaluated(spec, argument) if fault == "no-evaluation" else _quality(spec)
     if fault == "invalid":
         return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
     if fault == "nan":
@@ -107,6 +107,14 @@ def _quality(spec: TrialSpec) -> Measurement:
     )
     reading = QualityReading(value=value, samples=64, seed=spec.seed, train_seconds=0.1)
     return Measurement(outcome=Outcome.COMPLETED, quality=reading)
+
+
+def _unevaluated(spec: TrialSpec, amp_dtype: str) -> Measurement:
+    """Fail in the evaluation: in one AMP dtype, or in every one."""
+    if amp_dtype not in ("", spec.config.amp_dtype):
+        return _quality(spec)
+    failure = Failure(reason="KeyError: held out", phase="evaluate", is_users_fault=True)
+    return Measurement(outcome=Outcome.INVALID, failure=failure)
 
 
 def _failed(outcome: Outcome, reason: str) -> Measurement:

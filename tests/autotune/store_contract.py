@@ -293,6 +293,13 @@ class StudyStoreContract:
         store.record_quality(make_quality(**{part: 65 if part == "samples" else "other"}))
         assert store.qualities("byte-gpt-1", make_environment().hash, 64) == []
 
+    def test_telling_keeps_the_reason_or_sets_a_new_one(self, store, study):
+        trial = open_and_measure(store, 0, make_oom())
+        store.tell_trial(replace(trial, reason=""), SCORES, 1.0)
+        assert store.trials(study)[0].reason == trial.reason != ""
+        store.tell_trial(replace(trial, reason="quality run lost"), SCORES, 1.0)
+        assert store.trials(study)[0].reason == "quality run lost"
+
     def test_telling_sets_scores_and_violation(self, store, study):
         trial = open_and_measure(store, 0)
         store.tell_trial(trial, SCORES, -0.25)

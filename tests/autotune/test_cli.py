@@ -159,7 +159,10 @@ def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
     pins = ("--set", "micro_batch_size=64", "--global-batch", "64", "--memory-budget", "8MiB")
     done = call("probe", "--local", *pins, store=tmp_path / "s.db")
     assert done.returncode == 5
-    assert "out of memory" in done.stdout and "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert re.search(r"^out of memory in [\w-]+, needs .* 8 MiB", done.stdout, re.MULTILINE)
+    assert "; give --memory-budget" in done.stdout and "checkpoint_interval=1" in done.stdout
+    assert "held when it ended" in done.stdout and "peak on the device" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -170,13 +173,15 @@ def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
         ("NotAWorkload", "must derive from trials.workload.Workload"),
         ("LossIsNan", "the loss is nan"),
         ("LossIsAFloat", "LossIsAFloat does not train: loss() must return one floating-point"),
+        ("RaisesInEvaluate", "RaisesInEvaluate does not evaluate: KeyError: held out"),
+        ("RaisesOnceTrained", "trains, and then does not evaluate: KeyError: held out"),
     ],
 )
 def test_a_broken_workload_is_one_message(tmp_path, workload, words):
     flags = ("--local", "--workload", f"{SMALL}:{workload}", "--trials", "3", "-q")
     done = call("run", *flags, store=tmp_path / "s.db")
-    assert done.returncode in (2, 5)
-    assert words in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == (5 if workload == "LossIsNan" else 2)
+    assert done.stderr.count(words) == 1 and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -212,11 +217,14 @@ def test_a_password_appears_in_no_output(tmp_path):
     assert done.returncode == 4 and "S3cret" not in done.stdout + done.stderr
 
 
-def test_when_nothing_fits_the_nearest_config_is_named(tmp_path):
-    flags = ("--local", "--memory-budget", "3MiB", "--trials", "4", "-q")
-    done = call("run", *flags, store=tmp_path / "s.db")
+def test_when_nothing_fits_the_nearest_config_is_named_and_the_advice_helps(tmp_path):
+    flags = ("--local", "--trials", "4", "-q", "--memory-budget")
+    done = call("run", *flags, "3MiB", store=tmp_path / "s.db")
     assert done.returncode == 5
-    assert "nearest to fitting: trial" in done.stderr and "--memory-budget" in done.stderr
+    assert "nearest to fitting: trial" in done.stderr
+    advised = re.search(r"begin another study with --memory-budget (\S+) ", done.stderr)[1]
+    again = call("run", *flags, advised, store=tmp_path / "s.db")
+    assert again.returncode == 0, again.stderr
 
 
 def test_deleting_a_study_keeps_its_measurements(store):
@@ -295,8 +303,50 @@ def test_a_signal_before_the_first_trial_is_one_line(tmp_path):
         read_to("starting workers", program)
         time.sleep(0.3)
         program.send_signal(signal.SIGINT)
+        assert program.stderr.readline() == "stopping...\n"
         assert program.stderr.read() == "stopped before a trial could run\n"
         assert program.wait(60) == 130
+
+
+PRESS_ON_IMPORT = """
+import os, signal, sys
+from autotune.cli import run_command
+
+class Press:
+    def find_spec(self, name, *rest):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Press())
+sys.exit(run_command(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["resume", "mine"], ["probe"]], ids=str)
+def test_a_signal_while_libraries_load_is_answered_too(arguments):
+    done = call_pressed("autotune.cli.running", *arguments)
+    assert (done.returncode, done.stderr) == (130, "stopping...\n")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("module", ["ray._raylet", "ray.actor"])
+def test_a_signal_while_ray_loads_leaves_nothing_behind(module, tmp_path):
+    done = call_pressed(module, "run", "--store", str(tmp_path / "s.db"), TMPDIR=str(tmp_path))
+    told = done.stderr.splitlines()[1:]
+    assert (done.returncode, told) == (130, ["stopping...", "stopped before a trial could run"])
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def call_pressed(module, *arguments, **environment):
+    """Run a command that gets SIGINT when it begins to import a module."""
+    return subprocess.run(
+        [sys.executable, "-c", PRESS_ON_IMPORT, module, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 @contextmanager

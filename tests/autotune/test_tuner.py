@@ -180,7 +180,7 @@ def test_when_everything_is_out_of_memory_the_nearest_config_is_named(url, worke
 
 
 def test_when_every_trial_fails_for_one_reason_the_study_ends_with_it(url, workers):
-    with pytest.raises(WorkloadError, match=r"3 of 3 trials .* none completes: ValueError"):
+    with pytest.raises(WorkloadError, match=r"3 of 3 trials .* none succeeds: ValueError"):
         tune(url, make_record("study", "simulated:invalid"), workers=workers)
     assert len(stored_trials(url)) <= 4
 
@@ -189,10 +189,41 @@ def test_a_fault_of_the_workload_ends_the_study_even_where_some_configs_run_out_
     url, workers
 ):
     record = make_record("study", "simulated:invalid-if-it-fits", memory_budget_bytes=150 * MIB)
-    with pytest.raises(WorkloadError, match=r"6 of \d+ trials .* none completes: ValueError"):
+    with pytest.raises(WorkloadError, match=r"6 of \d+ trials .* none succeeds: ValueError"):
         tune(url, record, workers=workers)
     outcomes = Counter(trial.outcome for trial in stored_trials(url))
     assert outcomes[Outcome.OUT_OF_MEMORY] > 0
+
+
+def test_an_evaluation_that_fails_in_fp32_ends_the_study_at_once(url, workers):
+    with pytest.raises(WorkloadError, match="does not evaluate: KeyError: held out; mend it"):
+        tune(url, make_record("study", "simulated:no-evaluation"), workers=workers)
+    told = [t for t in stored_trials(url) if t.state == TrialState.TOLD]
+    assert 1 <= len(told) <= 3
+    assert {t.reason for t in told} == {"quality run invalid: KeyError: held out"}
+    assert {t.state for t in stored_trials(url)} <= {TrialState.TOLD, TrialState.LOST}
+
+
+def test_an_evaluation_that_fails_in_bf16_alone_costs_that_class_alone(url, workers):
+    events = []
+    record = make_record("study", "simulated:no-evaluation=bf16", trials=24)
+    result = tune(url, record, workers=workers, listen=events.append)
+    assert result.front and all(t.config.amp_dtype != "bf16" for t in result.front)
+    failed = [e for e in events if isinstance(e, QualityMeasured) and not e.measurement.quality]
+    assert len({e.numerics for e in failed}) == len(failed)
+
+
+def test_a_study_of_bf16_alone_that_cannot_be_evaluated_is_no_study_without_a_trial(url, workers):
+    space = make_record().spec.space.pinned({"amp_dtype": "bf16"})
+    record = make_record("study", "simulated:no-evaluation=bf16", trials=2, space=space)
+    with pytest.raises(WorkloadError, match=r"could be scored \(2 completed, 0 with a quality\)"):
+        tune(url, record, workers=workers)
+
+
+def test_a_mended_evaluation_is_run_again_by_the_next_study(url, workers):
+    with pytest.raises(WorkloadError):
+        tune(url, make_record("first", "simulated:no-evaluation", trials=2), workers=workers)
+    assert tune(url, make_record("second", trials=2), workers=workers).front
 
 
 def test_device_time_and_budget_outlive_a_session(url, workers):

@@ -172,3 +172,34 @@ class NotAWorkload:
 class LacksMethods(Workload):
     def build(self):
         return Model()
+
+
+class RaisesInEvaluate(Small):
+    def evaluate(self, model, device):
+        raise KeyError("held out")
+
+
+class RaisesOnceTrained(Small):
+    """An evaluation whose fault a first look before the study does not show."""
+
+    num_losses = 0
+
+    def loss(self, model, batch):
+        self.num_losses += 1
+        return super().loss(model, batch)
+
+    def evaluate(self, model, device):
+        if self.num_losses > 1:
+            raise KeyError("held out")
+        return super().evaluate(model, device)
+
+
+class EvaluatesForEver(Small):
+    """An evaluation that no first look before the study can wait for."""
+
+    def evaluate(self, model, device):
+        while True:
+            try:
+                time.sleep(0.01)
+            except Exception:
+                continue
