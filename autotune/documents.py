@@ -37,6 +37,7 @@ def trial_document(
         "config": trial.config.as_dict(),
         "state": trial_state(trial, is_driven),
         "source": str(trial.source),
+        "baseline": trial.config == study.spec.baseline,
         "slot": trial.slot,
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "measured": trial.is_measured,
@@ -108,7 +109,13 @@ def read_exported_config(path: Path) -> TrainingConfig:
     try:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except FileNotFoundError as error:
+        raise SettingsError(f"no baseline file {str(path)!r}; check the path") from error
+    except OSError as error:
+        raise SettingsError(
+            f"baseline file {str(path)!r} cannot be read: {error.strerror}"
+        ) from error
+    except ValueError as error:
         raise SettingsError(f"{str(path)!r} cannot be read as JSON or TOML: {error}") from error
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, Mapping):

@@ -49,11 +49,18 @@ class TrialTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLost:
-    """A trial brought no result; its config may be tried again."""
+    """A trial brought no result.
+
+    Attributes:
+        number: Its.
+        reason: Why.
+        again: Number of the trial that tries its config again; None if none does.
+        is_ended_by_user: Whether a person ended it.
+    """
 
     number: int
     reason: str
-    is_retried: bool
+    again: int | None
     is_ended_by_user: bool
 
 

@@ -109,18 +109,19 @@ class Ledger:
             return None
         return self._measured(trial, measurement)
 
-    def lose(self, trial: TrialRecord, reason: str, *, next_attempt: int) -> bool:
+    def lose(self, trial: TrialRecord, reason: str, *, next_attempt: int) -> int | None:
         """Give a trial up for a fault that is not its config's.
 
         Returns:
-            Whether the config is tried again.
+            The number of the trial that tries the config again; None if none does.
         """
         self._optuna.fail(trial.number, reason)
-        self._store.lose_trial(self._spec.name, trial.number, reason)
-        is_retried = next_attempt <= MAX_ATTEMPTS
-        if is_retried:
-            self._optuna.enqueue(trial.config, next_attempt)
-        return is_retried
+        if next_attempt > MAX_ATTEMPTS:
+            self._store.lose_trial(self._spec.name, trial.number, reason)
+            return None
+        again = self._optuna.enqueue(trial.config, next_attempt)
+        self._store.lose_trial(self._spec.name, trial.number, _run_again(reason, again))
+        return again
 
     def keep_evidence(self, trial: TrialRecord, measurement: Measurement) -> None:
         """Keep what a lost trial found, attached to no trial."""
@@ -172,8 +173,8 @@ class Ledger:
     def _take_back(self, number: int, config: TrainingConfig, attempt: int) -> None:
         reason = "the driver ended before the result came"
         self._optuna.fail(number, reason)
-        self._store.lose_trial(self._spec.name, number, reason)
-        self._optuna.enqueue(config, attempt)
+        again = self._optuna.enqueue(config, attempt)
+        self._store.lose_trial(self._spec.name, number, _run_again(reason, again))
 
     def _answer(self, trial: TrialRecord, stored: StoredMeasurement) -> TrialRecord:
         cached = replace(trial, source=Source.CACHED, measurement_id=stored.id)
@@ -252,6 +253,10 @@ class Ledger:
         if config.offload_target != OffloadTarget.NVME:
             return self._protocol
         return stable_hash([self._protocol, self._spec.nvme_path])
+
+
+def _run_again(reason: str, number: int) -> str:
+    return f"{reason}; run again as trial {number}"
 
 
 def _notes(trial: TrialRecord) -> dict[str, str | float]:

@@ -2,7 +2,6 @@
 
 import re
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, fields, replace
@@ -11,9 +10,10 @@ from pathlib import Path
 
 from autotune.documents import read_exported_config
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
-from autotune.events import Listener, StudyBegan, WorkersStarting
+from autotune.events import Listener, WorkersStarting
 from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.planning import configs_of, study_began, within_blocks
 from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.settings import Settings
 from autotune.store.base import StudyStore
@@ -34,7 +34,6 @@ from search_spaces import (
     refusal,
 )
 from trials.environment import Environment
-from trials.errors import WorkloadError
 from trials.measurement import Measurement, WorkloadFacts
 from trials.nvml import num_gpus
 from trials.references import absolute_reference, require_reference
@@ -94,9 +93,11 @@ def run_study(
             )
         listen(WorkersStarting(where=_where(settings)))
         with _opened_workers(settings) as workers:
-            record = _new_record(settings, pins, name, workers)
-            _configs(record)
+            whole = _new_record(settings, pins, name, workers)
+            record = within_blocks(whole)
+            configs_of(record)
             store.create_study(record)
+            listen(study_began(record, workers.num_slots, whole.spec.space))
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
 
@@ -126,6 +127,7 @@ def resume_study(
         listen(WorkersStarting(where=_where(begun)))
         with _opened_workers(begun) as workers:
             _require_same(record, workers)
+            listen(study_began(record, workers.num_slots, record.spec.space))
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
 
@@ -262,23 +264,6 @@ def _memory_budget(settings: Settings, environment: Environment) -> int:
     return int(CUDA_BUDGET_SHARE * environment.device_memory_bytes)
 
 
-def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
-    configs = record.spec.space.configs(record.device_facts)
-    needs_blocks = any(config.checkpoint_interval for config in configs)
-    if needs_blocks and record.facts.num_blocks == 0:
-        raise WorkloadError(
-            f"{record.spec.workload} names no blocks, and the space checkpoints them; return "
-            "them from blocks(), or hold --set checkpoint_interval=0"
-        )
-    baseline = record.spec.baseline
-    if baseline is not None and baseline not in configs:
-        batch = baseline.effective_batch_size(record.spec.space.num_devices)
-        reason = refusal(baseline, record.device_facts)
-        reason = reason or f"it makes a global batch of {batch}, or differs from --set"
-        raise InvalidConfigError(f"the baseline ({baseline}) cannot be tried here: {reason}")
-    return configs
-
-
 def _tune(
     settings: Settings,
     store: StudyStore,
@@ -288,16 +273,7 @@ def _tune(
     listen: Listener,
     stop: StopSwitch,
 ) -> StudyResult:
-    configs = _configs(record)
-    excluded = record.spec.space.exclusions(record.device_facts)
-    listen(
-        StudyBegan(
-            study=record,
-            num_configs=len(configs),
-            exclusions=dict(Counter(exclusion.reason for exclusion in excluded)),
-            num_slots=workers.num_slots,
-        )
-    )
+    configs = configs_of(record)
     with opened_storage(settings.store) as storage:
         optuna = OptunaStudy(storage, record.spec, configs, record.facts.quality_direction)
         tuner = Tuner(

@@ -1,7 +1,7 @@
 """What a study has spent, and which limit of its budget that reaches."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from autotune.rates import Rates
@@ -49,13 +49,26 @@ class Spending:
 
     def reached(self) -> str | None:
         """Return which limit is reached, in words, or None."""
-        limits = (
-            (self.trials, self.budget.trials, "{:.0f} trials"),
-            (self.seconds, self.budget.seconds, "{:g} s of wall time"),
-            (self.device_seconds, self.budget.device_seconds, "{:g} s of device time"),
-            (self.usd, self.budget.usd, "${:g} of device time"),
+        return next((f"budget of {words} spent" for words, _ in self._reached_limits()), None)
+
+    def remedy(self) -> str | None:
+        """Return which flag raises the limit that is reached; None where none is."""
+        return next(
+            (f"give {flag} for more than {words}" for words, flag in self._reached_limits()), None
         )
-        for spent, limit, words in limits:
+
+    def _reached_limits(self) -> Iterator[tuple[str, str]]:
+        limits = (
+            (self.trials, self.budget.trials, "{:.0f} trials", "--trials N"),
+            (self.seconds, self.budget.seconds, "{:g} s of wall time", "--seconds S"),
+            (
+                self.device_seconds,
+                self.budget.device_seconds,
+                "{:g} s of device time",
+                "--device-seconds S",
+            ),
+            (self.usd, self.budget.usd, "${:g} of device time", "--usd X"),
+        )
+        for spent, limit, words, flag in limits:
             if limit is not None and spent >= limit:
-                return f"budget of {words.format(limit)} spent"
-        return None
+                yield words.format(limit), flag

@@ -4,10 +4,17 @@ import re
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from autotune.figures import rounded_up, shown_bytes, shown_shortage
-from autotune.records import Source, StudyState, StudySummary, TrialRecord, TrialState
+from autotune.figures import UNITS, rounded_up, shown_bytes, shown_number, shown_shortage
+from autotune.records import (
+    Source,
+    StudyRecord,
+    StudyState,
+    StudySummary,
+    TrialRecord,
+    TrialState,
+)
 from search_spaces import OffloadTarget, Optimizer, TrainingConfig
 from trials.measurement import Failure, Outcome, Where, WorkloadFacts
 
@@ -23,6 +30,55 @@ def tally(trials: Sequence[TrialRecord]) -> str:
     """Return how many trials ended how, most frequent first."""
     counts = Counter(str(trial.outcome) for trial in trials if trial.outcome is not None)
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
+
+
+def source_counts(trials: Sequence[TrialRecord]) -> str:
+    """Return how many results are from where, in brackets; nothing where all were run."""
+    counts = Counter(trial.source for trial in trials)
+    if counts.keys() <= {Source.RUN}:
+        return ""
+    return f" ({', '.join(f'{counts[source]} {source}' for source in Source if counts[source])})"
+
+
+def baseline_of(trials: Iterable[TrialRecord], study: StudyRecord) -> TrialRecord | None:
+    """Return the told trial of a study's baseline; None before, or where there is no baseline."""
+    told = (trial for trial in trials if trial.state == TrialState.TOLD)
+    return next((trial for trial in told if trial.config == study.spec.baseline), None)
+
+
+def against_baseline(chosen: TrialRecord, baseline: TrialRecord, budget_bytes: int) -> str:
+    """Return what the recommended point changes, in words.
+
+    Args:
+        chosen: The recommended trial.
+        baseline: The trial of the study's baseline.
+        budget_bytes: Device memory that each was allowed.
+    """
+    if chosen.number == baseline.number:
+        return f"the baseline (trial {baseline.number}) is the recommended point itself"
+    if not baseline.is_feasible:
+        reason = short_reason(baseline, budget_bytes)
+        return f"the baseline (trial {baseline.number}) is no point: {reason}"
+    pairs = zip(_main_numbers(chosen), _main_numbers(baseline), strict=True)
+    changes = [
+        f"{sign}{shown_number(new)} instead of {sign}{shown_number(old)} {unit} "
+        f"({new / old - 1:+.0%})"
+        for (new, sign, unit), (old, _, _) in pairs
+        if new is not None and old
+    ]
+    return f"against the baseline (trial {baseline.number}): {', '.join(changes)}"
+
+
+def _main_numbers(trial: TrialRecord) -> tuple[tuple[float | None, str, str], ...]:
+    """Return a trial's cost, throughput and peak, each with what is written before and after."""
+    scores = trial.scores
+    memory = None if trial.measurement is None else trial.measurement.memory
+    peak_mib = None if memory is None else memory.peak_device_bytes / UNITS["MiB"]
+    return (
+        (scores.cost_usd_per_million_samples, "$", "per million samples"),
+        (scores.throughput_samples_per_second, "", "samples/s"),
+        (peak_mib, "", "MiB at the peak"),
+    )
 
 
 def nothing_fits(

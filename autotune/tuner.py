@@ -23,7 +23,7 @@ from autotune.quality import QualityDesk, QualityJob
 from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState, WorkTime
 from autotune.spending import Spending
 from autotune.store.base import StudyStore
-from autotune.summary import nothing_fits, nothing_scored
+from autotune.summary import baseline_of, nothing_fits, nothing_scored, source_counts
 from autotune.workers.base import Finished, Workers
 from search_spaces import AmpDtype, TrainingConfig
 from trials.errors import TrialError, WorkloadError
@@ -71,6 +71,7 @@ class StudyResult:
         stop_reason: In words.
         front: The front.
         recommendation: The point to train with; None without a front.
+        baseline: The trial of the study's baseline, once told.
         num_unscored: Measured trials that wait for their quality.
         spending: What the study cost so far.
     """
@@ -79,6 +80,7 @@ class StudyResult:
     stop_reason: str
     front: tuple[TrialRecord, ...]
     recommendation: Recommendation | None
+    baseline: TrialRecord | None
     num_unscored: int
     spending: Spending
 
@@ -264,12 +266,12 @@ class Tuner:
         self._last_lost = reason
         self._spending.trials -= 1
         next_attempt = trial.attempt if is_ended_by_user else trial.attempt + 1
-        is_retried = self._ledger.lose(trial, reason, next_attempt=next_attempt)
+        again = self._ledger.lose(trial, reason, next_attempt=next_attempt)
         self._listen(
             TrialLost(
                 number=trial.number,
                 reason=reason,
-                is_retried=is_retried,
+                again=again,
                 is_ended_by_user=is_ended_by_user,
             )
         )
@@ -366,7 +368,9 @@ class Tuner:
     def _stop_reason(self) -> str:
         if self._stop.level:
             return "stopped by the user"
-        return self._spending.reached() or "every config of the space is tried or ruled out"
+        reached = self._spending.reached()
+        reason = reached or "every config of the space is tried or ruled out"
+        return reason + source_counts(list(self._ledger.trials.values()))
 
     def _conclude(self) -> StudyResult:
         unscored = self._ledger.unscored
@@ -377,6 +381,7 @@ class Tuner:
             stop_reason=self._stop_reason(),
             front=tuple(self._ledger.front),
             recommendation=self._ledger.recommendation,
+            baseline=baseline_of(self._ledger.trials.values(), self._record),
             num_unscored=len(unscored),
             spending=self._spending,
         )

@@ -45,6 +45,7 @@ ORDER = [
     {"optimizer"},
     {"quality", "ledger"},
     {"tuner"},
+    {"inspection", "planning"},
     {"doctor", "session"},
     {"cli"},
 ]

@@ -153,8 +153,11 @@ def _told_line(trial: TrialRecord, study: StudyRecord) -> str:
 
 def _lost_line(event: TrialLost) -> str:
     if event.is_ended_by_user:
-        return f"trial {event.number}: ended before its result; resume runs it again"
-    again = "tried again" if event.is_retried else "given up"
+        return (
+            f"trial {event.number}: ended before its result; resume runs it again as trial "
+            f"{event.again}"
+        )
+    again = "given up" if event.again is None else f"run again as trial {event.again}"
     return f"trial {event.number}: lost, {again}: {event.reason}"
 
 

@@ -24,7 +24,7 @@ from autotune.store.leases import this_process
 from autotune.store.migrate import migrate
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
-from autotune.summary import shown_state, stopped_text
+from autotune.summary import against_baseline, baseline_of, shown_state, stopped_text
 from trials.codec import to_plain
 
 
@@ -43,7 +43,7 @@ def show_studies(settings: Settings, output: Output) -> None:
 def show_trials(settings: Settings, output: Output) -> None:
     """Write every trial of a study."""
     name = _name(settings)
-    with closing(StoreReader.open(settings.store)) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found, is_driven = store.study(name), store.trials(name), name in store.driven()
     if study.state == StudyState.RUNNING and not is_driven:
         sys.stderr.write(f"study {name}: {stopped_text(name)}\n")
@@ -60,7 +60,7 @@ def show_front(settings: Settings, output: Output) -> None:
     Raises:
         NoMeasurementsError: It has none yet.
     """
-    with closing(StoreReader.open(settings.store)) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found = _front(store, _name(settings))
         recommended = store.recommended(_name(settings))
     if output == Output.TABLE:
@@ -76,8 +76,9 @@ def show_best(settings: Settings, output: Output) -> None:
     Raises:
         NoMeasurementsError: There is none yet.
     """
-    with closing(StoreReader.open(settings.store)) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found = _front(store, _name(settings))
+        baseline = baseline_of(store.trials(_name(settings)), study)
     chosen = recommend(found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
     best = [trial for trial in found if trial.number == chosen.number]
@@ -89,6 +90,9 @@ def show_best(settings: Settings, output: Output) -> None:
     else:
         front_table(study, best, chosen.number)
         sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+        if baseline is not None:
+            words = against_baseline(best[0], baseline, study.spec.memory_budget_bytes)
+            sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
 
 
 def export_trial(
@@ -107,7 +111,7 @@ def export_trial(
         NoMeasurementsError: No such trial, or no recommended one yet.
         SettingsError: No such format, or a file that exists or cannot be written.
     """
-    with closing(StoreReader.open(settings.store)) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study = store.study(_name(settings))
         wanted = store.recommended(_name(settings)) if number is None else number
         found = [t for t in store.trials(_name(settings)) if t.number == wanted]
@@ -190,7 +194,7 @@ def _studies(settings: Settings) -> tuple[list[StudySummary], frozenset[str]]:
     """Return the studies, and which of them a living driver runs; none if nothing was begun."""
     if settings.store == default_store() and not default_store_path().exists():
         return [], frozenset()
-    with closing(StoreReader.open(settings.store)) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         return store.studies(), store.driven()
 
 

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -17,11 +18,11 @@ from autotune.cli.tables import front_table, mib, write_documents, write_table
 from autotune.documents import trial_document
 from autotune.errors import REPLIES, NothingFitsError
 from autotune.events import Listener
-from autotune.figures import rounded_up
+from autotune.figures import rounded_up, shown_usd
 from autotune.records import StudyRecord, StudyState
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
-from autotune.summary import failure_words, resting_bytes
+from autotune.summary import against_baseline, failure_words, resting_bytes
 from autotune.tuner import StopSwitch, StudyResult
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
@@ -77,7 +78,7 @@ def probe_and_show(settings: Settings, pins: Mapping[str, object], *, output: Ou
 
 
 def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
-    stop = StopSwitch()
+    started, stop = time.monotonic(), StopSwitch()
     progress = Progress(Console(stderr=True, quiet=is_quiet))
     with progress.shown() as listen, _interruptible(stop):
         study, result = run(listen, stop)
@@ -86,7 +87,7 @@ def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
     else:
         write_documents([trial_document(trial, study) for trial in result.front], output)
     if not is_quiet:
-        sys.stderr.write(_closing(study, result))
+        sys.stderr.write(_closing(study, result, time.monotonic() - started))
     if result.state == StudyState.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
@@ -134,25 +135,41 @@ def _interruptible(
 
 def _result_tables(study: StudyRecord, result: StudyResult) -> None:
     chosen = result.recommendation
-    front_table(study, result.front, None if chosen is None else chosen.number)
-    if chosen is not None:
-        sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+    if chosen is None:
+        waiting = f": {_waiting(result.num_unscored)}" if result.num_unscored else ""
+        sys.stdout.write(f"no point yet{waiting}\n")
+        return
+    front_table(study, result.front, chosen.number)
+    sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+    if result.baseline is not None:
+        best = next(trial for trial in result.front if trial.number == chosen.number)
+        words = against_baseline(best, result.baseline, study.spec.memory_budget_bytes)
+        sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
 
 
-def _closing(study: StudyRecord, result: StudyResult) -> str:
+def _closing(study: StudyRecord, result: StudyResult, wall_seconds: float) -> str:
     name, spending = study.spec.name, result.spending
     lines = [
         f"study {name} {result.state}: {result.stop_reason}",
-        f"it cost {spending.seconds:.0f} s, {spending.device_seconds:.0f} device-seconds, "
-        f"${spending.usd:.4f} at the device rate of {study.spec.rates.dated}",
+        f"its trials so far took {spending.seconds:.0f} s of wall time and "
+        f"{spending.device_seconds:.0f} device-seconds, {shown_usd(spending.usd)} at the device "
+        f"rate of {study.spec.rates.dated}; this command took {wall_seconds:.0f} s",
     ]
-    if result.num_unscored:
-        lines.append(f"{result.num_unscored} measured trial(s) wait for their quality")
+    if result.num_unscored and result.front:
+        lines.append(_waiting(result.num_unscored))
     if result.state == StudyState.INTERRUPTED:
         lines.append(f"go on with: autotune resume {name}")
+    elif spending.session_device_seconds == 0 and spending.remedy() is not None:
+        lines.append(f"nothing was left to run; to go on, {spending.remedy()}")
     elif result.recommendation is not None:
         lines.append(f"take it with you: autotune export {name} --format toml")
     return "\n".join(lines) + "\n"
+
+
+def _waiting(num_unscored: int) -> str:
+    if num_unscored == 1:
+        return "1 measured trial waits for its quality"
+    return f"{num_unscored} measured trials wait for their quality"
 
 
 def _probe_tables(found: Probe) -> None:

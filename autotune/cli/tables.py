@@ -28,7 +28,7 @@ LEFT = {
 """Columns of words; the others hold numbers."""
 GAP = 2
 """Spaces between columns."""
-NARROW = 14
+NARROW = 16
 """Width to which words are wrapped where the terminal has no room."""
 
 
@@ -54,14 +54,25 @@ def write_documents(
     sys.stdout.write(text.getvalue())
 
 
-def write_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table to standard output, as wide as its content where nobody watches.
+def write_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    widest: int | None = None,
+) -> None:
+    """Write a table to standard output.
 
     In a terminal words are wrapped to its width. Numbers never are: a terminal that is too
     narrow even so gets lines that are longer than it.
+
+    Args:
+        title: Of the table.
+        columns: Their names.
+        rows: Their cells.
+        widest: Width to wrap to where nobody watches; None for as wide as the content.
     """
     console = Console(file=sys.stdout)
-    widths = _widths(columns, rows, console.width if console.is_terminal else None)
+    widths = _widths(columns, rows, console.width if console.is_terminal else widest)
     console.width = max(sum(widths) + GAP * len(widths), cell_len(title))
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name, width in zip(columns, widths, strict=True):

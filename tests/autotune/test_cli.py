@@ -81,7 +81,10 @@ def test_an_exported_config_can_be_the_baseline_of_the_next_study(store, tmp_pat
     again = call("run", *QUICK, "--study", "next", "--baseline", exported, store=store)
     assert again.returncode == 0, again.stderr
     first = document("trials", "next", store=store)[0]
-    assert first["config"] == config and first["measured"]
+    assert first["config"] == config and first["measured"] and first["baseline"]
+    assert "(baseline)" in call("trials", "next", store=store).stdout
+    told = call("best", "next", store=store).stdout
+    assert re.search(r"^(Against the baseline|The baseline) \(trial 0\)", told, re.MULTILINE)
 
 
 def test_a_baseline_of_another_global_batch_is_refused(tmp_path):
@@ -109,6 +112,10 @@ def test_a_finished_study_goes_on_under_a_larger_budget(store):
     done = call("resume", "mine", "--trials", "4", "--local", "-q", store=store)
     assert done.returncode == 0, done.stderr
     assert len(document("trials", "mine", store=store)) == 4
+    spent = call("resume", "mine", "--local", store=store)
+    assert spent.returncode == 0, spent.stderr
+    assert "nothing was left to run; to go on, give --trials N for more than 4" in spent.stderr
+    assert "; this command took" in spent.stderr and "$0.0000 " not in spent.stderr
 
 
 def test_trials_on_two_devices_count_both(tmp_path):
@@ -193,7 +200,7 @@ def test_a_broken_workload_is_one_message(tmp_path, workload, words):
         (["run", "--memory-budget", "much"], 2, "write it like 600MiB"),
         (["run", "--memory-budget", "10"], 2, "give a unit, like 8GiB"),
         (["run", "--sampler", "magic"], 2, "no sampler 'magic'"),
-        (["run", "--baseline", "gone.toml"], 2, "gone.toml"),
+        (["run", "--baseline", "gone.toml"], 2, "no baseline file 'gone.toml'; check the path"),
         (["run", "--workload", "byte-gpt:3m"], 2, "its sizes are 1m, 5m, 25m, 85m, 350m"),
         (["probe", "--workload", "gone.py:Mine"], 2, "no workload file 'gone.py'"),
         (["run", "--device", "cuda", "--local"], 4, "there is no visible GPU"),
@@ -275,8 +282,8 @@ def test_help_is_quick_and_loads_neither_torch_nor_ray():
 
 PRESSES = {
     "once": (["SIGINT"], "trials under way are finished"),
-    "twice": (["SIGINT", "SIGINT"], "ended before its result; resume runs it again"),
-    "terminated": (["SIGTERM"], "ended before its result; resume runs it again"),
+    "twice": (["SIGINT", "SIGINT"], "ended before its result; resume runs it again as trial"),
+    "terminated": (["SIGTERM"], "ended before its result; resume runs it again as trial"),
 }
 
 

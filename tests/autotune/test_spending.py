@@ -44,6 +44,11 @@ def test_trials_are_counted_over_all_sessions():
     assert found.reached() is None
     found.trials += 1
     assert found.reached() == "budget of 2 trials spent"
+    assert found.remedy() == "give --trials N for more than 2 trials"
+
+
+def test_below_its_limits_a_study_needs_no_remedy():
+    assert spending(trials=1).remedy() is None
 
 
 def test_wall_time_counts_over_all_sessions():

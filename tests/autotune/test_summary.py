@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from autotune.records import Source, TrialState
 from autotune.settings import parse_bytes
 from autotune.summary import (
+    against_baseline,
+    baseline_of,
     nothing_fits,
     nothing_scored,
     resting_bytes,
     short_reason,
+    source_counts,
     tally,
     trial_state,
 )
@@ -22,6 +25,8 @@ from tests.factories import (
     make_facts,
     make_measurement,
     make_oom,
+    make_scored,
+    make_study_record,
     make_told,
     make_trial,
 )
@@ -201,3 +206,34 @@ def test_predicted_trials_count_as_out_of_memory():
     trials = [replace(predicted, number=number, reason=f"{number}") for number in range(3)]
     message = fits([failed(3), *trials, out_of_memory(4, 5 * GIB)], GIB)
     assert "nearest to fitting: trial 4" in message
+
+
+def test_the_sources_are_counted_where_not_all_were_run():
+    assert source_counts([make_told(0), make_told(1)]) == ""
+    cached = make_told(2, source=Source.CACHED)
+    assert source_counts([make_told(0), cached, PREDICTED]) == " (1 run, 1 cached, 1 predicted)"
+
+
+def test_the_recommended_point_is_compared_with_the_baseline():
+    base = make_scored(0, cost=10.0, throughput=16.0)
+    best = make_scored(3, cost=5.0, throughput=24.0)
+    peak = f"{base.measurement.memory.peak_device_bytes / MIB:.4g}"
+    assert against_baseline(best, base, GIB) == (
+        "against the baseline (trial 0): $5 instead of $10 per million samples (-50%), "
+        f"24 instead of 16 samples/s (+50%), {peak} instead of {peak} MiB at the peak (+0%)"
+    )
+    assert against_baseline(base, base, GIB).endswith("is the recommended point itself")
+
+
+def test_a_baseline_that_is_no_point_is_told_with_its_reason():
+    words = against_baseline(make_scored(1), make_told(0, make_oom()), 600 * MIB)
+    assert words.startswith("the baseline (trial 0) is no point: out of memory in warm-up, needs")
+
+
+def test_the_baseline_is_the_told_trial_of_its_config():
+    record = make_study_record()
+    study = replace(record, spec=replace(record.spec, baseline=make_config(micro_batch_size=2)))
+    waiting = make_trial(0, config=make_config(micro_batch_size=2))
+    told = replace(make_told(1), config=waiting.config)
+    assert baseline_of([waiting, make_told(2), told], study) == told
+    assert baseline_of([waiting], study) is None and baseline_of([told], record) is None

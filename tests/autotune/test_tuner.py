@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -251,6 +252,10 @@ def test_a_killed_trial_is_tried_once_more_and_completes(url, workers, tmp_path)
     assert len(told) == 4 and {t.attempt for t in told} == {2}
     assert {t.config for t in lost} == {t.config for t in told}
     assert all("SIGKILL" in t.reason for t in lost)
+    configs = {trial.number: trial.config for trial in told}
+    for trial in lost:
+        again = re.search(r"; run again as trial (\d+)$", trial.reason)
+        assert configs[int(again[1])] == trial.config
 
 
 def test_trials_that_always_break_end_the_study_with_the_cause(url, workers):
