@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import SettingsError
 from autotune.records import StudyRecord, TrialRecord, TrialState
+from autotune.reruns import Rerun
 from autotune.summary import trial_state
 from search_spaces import InvalidConfigError, TrainingConfig
 from trials.codec import to_plain
@@ -18,7 +19,11 @@ STEP_SECONDS = ("mean", "low", "high", "steps")
 
 
 def trial_document(
-    trial: TrialRecord, study: StudyRecord, *, is_driven: bool = False
+    trial: TrialRecord,
+    study: StudyRecord,
+    *,
+    is_driven: bool = False,
+    rerun: Rerun | None = None,
 ) -> dict[str, Any]:
     """Return a trial under the keys that scripts rely on; a value not measured is None.
 
@@ -26,6 +31,7 @@ def trial_document(
         trial: To describe.
         study: Its study.
         is_driven: Whether a living driver runs the study, and so the trials under way.
+        rerun: What a second run said of it.
     """
     measurement = trial.measurement
     timing = None if measurement is None else measurement.timing
@@ -41,6 +47,7 @@ def trial_document(
         "slot": trial.slot,
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "measured": trial.is_measured,
+        "confirmed": None if rerun is None else rerun.is_confirmed,
         "reason": trial.reason,
         "throughput_samples_per_second": None if timing is None else timing.samples_per_second,
         "step_seconds": None

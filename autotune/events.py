@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.records import StudyRecord, TrialRecord
+from autotune.reruns import Rerun
 from trials.measurement import Measurement
 
 
@@ -74,6 +75,21 @@ class QualityMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PointRerun:
+    """The recommended config was run a second time.
+
+    Attributes:
+        number: Of its trial.
+        measurement: What the second run found.
+        rerun: What that says of the config; None for a fault of the machine.
+    """
+
+    number: int
+    measurement: Measurement
+    rerun: Rerun | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """Nothing happened, and the study goes on."""
 
@@ -92,6 +108,7 @@ Event = (
     | TrialTold
     | TrialLost
     | QualityMeasured
+    | PointRerun
     | Heartbeat
 )
 Listener = Callable[[Event], None]

@@ -16,11 +16,12 @@ from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.planning import configs_of, study_began, within_blocks
 from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.settings import Settings
+from autotune.stopping import StopSwitch
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
-from autotune.tuner import StopSwitch, StudyResult, Tuner
+from autotune.tuner import StudyResult, Tuner
 from autotune.workers import open_workers
 from autotune.workers.base import Workers, WorkersRequest
 from autotune.workers.probes import described_facts
@@ -233,6 +234,7 @@ def _new_record(
         missing=environment.missing,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
+        confirms=settings.confirm,
     )
     return StudyRecord(
         spec=spec,
@@ -277,7 +279,12 @@ def _tune(
     with opened_storage(settings.store) as storage:
         optuna = OptunaStudy(storage, record.spec, configs, record.facts.quality_direction)
         tuner = Tuner(
-            store=store, optuna=optuna, workers=workers, record=record, stop=stop, listen=listen
+            store=store,
+            optuna=optuna,
+            workers=workers,
+            record=record,
+            stop=stop,
+            listen=listen,
         )
         return tuner.run(this_process(), configs)
 
@@ -303,7 +310,9 @@ def _with_budget(record: StudyRecord, settings: Settings) -> StudyRecord:
     limits = {field.name for field in fields(Budget)} & settings.model_fields_set
     given = {limit: getattr(settings, limit) for limit in limits}
     budget = replace(record.spec.budget, **given)
-    return replace(record, spec=replace(record.spec, budget=budget))
+    is_said = "confirm" in settings.model_fields_set
+    confirms = settings.confirm if is_said else record.spec.confirms
+    return replace(record, spec=replace(record.spec, budget=budget, confirms=confirms))
 
 
 def _describe(workers: Workers, workload: str, deadline_seconds: float) -> WorkloadFacts:

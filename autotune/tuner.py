@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from autotune.confirming import Confirmer
 from autotune.errors import AutotuneError, LeaseLostError, NothingFitsError, WorkersError
 from autotune.events import (
     Heartbeat,
@@ -21,7 +22,9 @@ from autotune.ledger import Ledger
 from autotune.optimizer.study import OptunaStudy
 from autotune.quality import QualityDesk, QualityJob
 from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState, WorkTime
+from autotune.reruns import Rerun, nothing_again
 from autotune.spending import Spending
+from autotune.stopping import StopSwitch
 from autotune.store.base import StudyStore
 from autotune.summary import baseline_of, nothing_fits, nothing_scored, source_counts
 from autotune.workers.base import Finished, Workers
@@ -40,28 +43,6 @@ MAX_SAME_FAULT = 3
 """So many first trials that all fail alike show that the workload is broken, not the configs."""
 
 
-class StopSwitch:
-    """Pressed by a person: once to stop asking, twice to end what runs."""
-
-    def __init__(self) -> None:
-        """Start with nothing asked for, and nobody looking."""
-        self.level = 0
-        self.is_watched = self.was_watched = False
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Say that presses are looked at for as long as the context lasts."""
-        self.is_watched = self.was_watched = True
-        try:
-            yield
-        finally:
-            self.is_watched = False
-
-    def press(self) -> None:
-        """Ask to stop, or to stop at once."""
-        self.level += 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResult:
     """How a session of a study ended.
@@ -72,6 +53,7 @@ class StudyResult:
         front: The front.
         recommendation: The point to train with; None without a front.
         baseline: The trial of the study's baseline, once told.
+        reruns: What second runs said, by number of the trial.
         num_unscored: Measured trials that wait for their quality.
         spending: What the study cost so far.
     """
@@ -81,6 +63,7 @@ class StudyResult:
     front: tuple[TrialRecord, ...]
     recommendation: Recommendation | None
     baseline: TrialRecord | None
+    reruns: dict[int, Rerun]
     num_unscored: int
     spending: Spending
 
@@ -140,6 +123,8 @@ class Tuner:
             try:
                 with self._stop.watched():
                     self._loop()
+                    if self._spec.confirms:
+                        self._confirm()
             except LeaseLostError:
                 self._in_flight.clear()  # they are the new owner's to give up
                 raise
@@ -178,8 +163,18 @@ class Tuner:
                 self._absorb(finished)
             self._tell_ready()
             self._beat()
-            if self._stop.level >= 2:
-                self._workers.cancel_all()
+
+    def _confirm(self) -> None:
+        confirmer = Confirmer(
+            workers=self._workers,
+            ledger=self._ledger,
+            spending=self._spending,
+            stop=self._stop,
+            spec_of=self._trial_spec,
+            beat=self._beat,
+        )
+        for event in confirmer.run():
+            self._listen(event)
 
     def _fill(self) -> None:
         while self._workers.num_free > 0 and self._stop.level == 0:
@@ -245,6 +240,8 @@ class Tuner:
 
     def _accept(self, trial: TrialRecord, measurement: Measurement) -> None:
         self._broken_in_a_row = 0
+        if self._spec.confirms:
+            self._spending.reserve(measurement)
         measured = self._ledger.accept(trial, measurement)
         if measured is not None:
             self._order_quality(measured)
@@ -340,6 +337,9 @@ class Tuner:
         self._in_flight.clear()
 
     def _beat(self) -> None:
+        """Do what is due between two results: obey, renew the lease, and say how it stands."""
+        if self._stop.level >= 2:
+            self._workers.cancel_all()
         if time.monotonic() - self._renewed >= RENEW_SECONDS:
             self._renew()
         self._listen(
@@ -382,6 +382,7 @@ class Tuner:
             front=tuple(self._ledger.front),
             recommendation=self._ledger.recommendation,
             baseline=baseline_of(self._ledger.trials.values(), self._record),
+            reruns=dict(self._ledger.reruns),
             num_unscored=len(unscored),
             spending=self._spending,
         )
@@ -389,6 +390,8 @@ class Tuner:
     def _fruitless(self) -> AutotuneError | TrialError:
         """Return the error of a study that ended without a point."""
         trials = list(self._ledger.trials.values())
+        if self._ledger.reruns:
+            return NothingFitsError(nothing_again(self._ledger.reruns))
         if any(trial.outcome == Outcome.COMPLETED for trial in trials):
             return WorkloadError(nothing_scored(trials))
         budget = self._spec.memory_budget_bytes

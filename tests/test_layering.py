@@ -39,11 +39,12 @@ DOORS = {
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
     {"errors", "figures", "rates", "records"},
-    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "events"},
+    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"},
+    {"reruns", "events"},
     {"documents"},
     {"store", "workers"},
     {"optimizer"},
-    {"quality", "ledger"},
+    {"quality", "ledger", "confirming"},
     {"tuner"},
     {"inspection", "planning"},
     {"doctor", "session"},

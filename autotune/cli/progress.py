@@ -14,6 +14,7 @@ from autotune.events import (
     Event,
     Heartbeat,
     Listener,
+    PointRerun,
     QualityMeasured,
     StudyBegan,
     TrialLost,
@@ -24,6 +25,7 @@ from autotune.events import (
 from autotune.figures import shown_bytes, shown_number, shown_usd
 from autotune.objective import direction_of, value_of
 from autotune.records import Objective, Source, StudyRecord, TrialRecord
+from autotune.reruns import rerun_numbers
 from autotune.summary import short_reason
 from trials.measurement import Direction, Outcome
 
@@ -60,18 +62,16 @@ class Progress:
         if isinstance(event, StudyBegan):
             self._study = event.study
             self._write(_introduction(event))
-        elif isinstance(event, WorkersStarting):
-            self._write(f"starting workers {event.where}")
         elif isinstance(event, TrialTold):
             self._count(event.trial)
             assert self._study is not None
             self._write(_told_line(event.trial, self._study))
-        elif isinstance(event, TrialLost):
-            self._write(_lost_line(event))
         elif isinstance(event, QualityMeasured):
             self._write_quality(event)
         elif isinstance(event, Heartbeat):
             self._beat = event
+        elif not isinstance(event, TrialStarted):
+            self._write(_line_of(event))
         if self._live is not None and not isinstance(event, TrialStarted):
             self._live.update(self._panel())
 
@@ -151,6 +151,12 @@ def _told_line(trial: TrialRecord, study: StudyRecord) -> str:
     )
 
 
+def _line_of(event: WorkersStarting | TrialLost | PointRerun) -> str:
+    if isinstance(event, WorkersStarting):
+        return f"starting workers {event.where}"
+    return _lost_line(event) if isinstance(event, TrialLost) else _rerun_line(event)
+
+
 def _lost_line(event: TrialLost) -> str:
     if event.is_ended_by_user:
         return (
@@ -159,6 +165,15 @@ def _lost_line(event: TrialLost) -> str:
         )
     again = "given up" if event.again is None else f"run again as trial {event.again}"
     return f"trial {event.number}: lost, {again}: {event.reason}"
+
+
+def _rerun_line(event: PointRerun) -> str:
+    head = f"trial {event.number} a second time: "
+    if event.rerun is None:
+        return f"{head}{event.measurement.reason}, which says nothing of its config"
+    if event.rerun.is_confirmed:
+        return f"{head}{rerun_numbers(event.measurement)}, confirmed"
+    return f"{head}not confirmed, so not recommended: {event.rerun.objection}"
 
 
 def _bests(study: StudyRecord, front: Sequence[TrialRecord]) -> Iterator[str]:

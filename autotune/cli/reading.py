@@ -18,6 +18,7 @@ from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
 from autotune.optimizer.study import delete_optuna_study, opened_storage
 from autotune.records import StudyRecord, StudyState, StudySummary, TrialRecord
+from autotune.reruns import Rerun, reruns_of, verdict_text
 from autotune.settings import Settings, default_store, default_store_path
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
@@ -45,12 +46,16 @@ def show_trials(settings: Settings, output: Output) -> None:
     name = _name(settings)
     with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found, is_driven = store.study(name), store.trials(name), name in store.driven()
+        reruns = _reruns(store, study)
     if study.state == StudyState.RUNNING and not is_driven:
         sys.stderr.write(f"study {name}: {stopped_text(name)}\n")
     if output == Output.TABLE:
-        trials_table(study, found, is_driven)
+        trials_table(study, found, is_driven, reruns)
         return
-    documents = [trial_document(trial, study, is_driven=is_driven) for trial in found]
+    documents = [
+        trial_document(trial, study, is_driven=is_driven, rerun=reruns.get(trial.number))
+        for trial in found
+    ]
     write_documents(documents, output, trial_columns(study))
 
 
@@ -63,10 +68,11 @@ def show_front(settings: Settings, output: Output) -> None:
     with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found = _front(store, _name(settings))
         recommended = store.recommended(_name(settings))
+        reruns = _reruns(store, study)
     if output == Output.TABLE:
         front_table(study, found, recommended)
         return
-    documents = [trial_document(trial, study) for trial in found]
+    documents = [trial_document(trial, study, rerun=reruns.get(trial.number)) for trial in found]
     write_documents(documents, output, trial_columns(study))
 
 
@@ -79,10 +85,12 @@ def show_best(settings: Settings, output: Output) -> None:
     with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found = _front(store, _name(settings))
         baseline = baseline_of(store.trials(_name(settings)), study)
+        reruns = _reruns(store, study)
     chosen = recommend(found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
     best = [trial for trial in found if trial.number == chosen.number]
-    document = {**trial_document(best[0], study), "recommendation": chosen.reason}
+    document = trial_document(best[0], study, rerun=reruns.get(chosen.number))
+    document["recommendation"] = chosen.reason
     if output == Output.JSON:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif output == Output.CSV:
@@ -90,6 +98,7 @@ def show_best(settings: Settings, output: Output) -> None:
     else:
         front_table(study, best, chosen.number)
         sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+        sys.stdout.write(verdict_text(chosen.number, reruns))
         if baseline is not None:
             words = against_baseline(best[0], baseline, study.spec.memory_budget_bytes)
             sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
@@ -207,6 +216,11 @@ def _study_document(study: StudySummary, is_driven: bool) -> dict[str, Any]:
 def _name(settings: Settings) -> str:
     assert settings.study is not None
     return settings.study
+
+
+def _reruns(store: StudyStore, study: StudyRecord) -> dict[int, Rerun]:
+    later = store.later_measurements(study.spec.name)
+    return reruns_of(later, study.spec.memory_budget_bytes)
 
 
 def _front(store: StudyStore, name: str) -> tuple[StudyRecord, list[TrialRecord]]:

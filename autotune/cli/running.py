@@ -20,10 +20,12 @@ from autotune.errors import REPLIES, NothingFitsError
 from autotune.events import Listener
 from autotune.figures import rounded_up, shown_usd
 from autotune.records import StudyRecord, StudyState
+from autotune.reruns import verdict_text
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
+from autotune.stopping import StopSwitch
 from autotune.summary import against_baseline, failure_words, resting_bytes
-from autotune.tuner import StopSwitch, StudyResult
+from autotune.tuner import StudyResult
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
 from trials.measurement import Failure, Outcome, Where
@@ -85,7 +87,11 @@ def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
     if output == Output.TABLE:
         _result_tables(study, result)
     else:
-        write_documents([trial_document(trial, study) for trial in result.front], output)
+        documents = [
+            trial_document(trial, study, rerun=result.reruns.get(trial.number))
+            for trial in result.front
+        ]
+        write_documents(documents, output)
     if not is_quiet:
         sys.stderr.write(_closing(study, result, time.monotonic() - started))
     if result.state == StudyState.INTERRUPTED:
@@ -141,6 +147,7 @@ def _result_tables(study: StudyRecord, result: StudyResult) -> None:
         return
     front_table(study, result.front, chosen.number)
     sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+    sys.stdout.write(verdict_text(chosen.number, result.reruns))
     if result.baseline is not None:
         best = next(trial for trial in result.front if trial.number == chosen.number)
         words = against_baseline(best, result.baseline, study.spec.memory_budget_bytes)

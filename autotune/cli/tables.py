@@ -16,6 +16,7 @@ from autotune.cli.options import Output
 from autotune.documents import flattened
 from autotune.figures import shown_number
 from autotune.records import Objective, Source, StudyRecord, StudySummary, TrialRecord
+from autotune.reruns import Rerun
 from autotune.summary import short_reason, shortened, shown_state, trial_state
 from trials.measurement import Measurement, Outcome
 
@@ -112,13 +113,19 @@ def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: i
         )
 
 
-def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], is_driven: bool) -> None:
+def trials_table(
+    study: StudyRecord,
+    trials: Sequence[TrialRecord],
+    is_driven: bool,
+    reruns: Mapping[int, Rerun],
+) -> None:
     """Write all trials by number.
 
     Args:
         study: Theirs.
         trials: To list.
         is_driven: Whether a living driver runs the study, and so the trials under way.
+        reruns: What second runs said, by number of the trial.
     """
     rows = [
         [
@@ -129,7 +136,7 @@ def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], is_driven: b
             _number(trial.scores.throughput_samples_per_second),
             _number(trial.scores.quality),
             _peak(trial.measurement),
-            short_reason(trial, study.spec.memory_budget_bytes),
+            _reason(trial, study, reruns.get(trial.number)),
         ]
         for trial in trials
     ]
@@ -175,6 +182,12 @@ def _peak(measurement: Measurement | None) -> str:
     if measurement is None or measurement.outcome != Outcome.COMPLETED:
         return NONE
     return NONE if measurement.memory is None else mib(measurement.memory.peak_device_bytes)
+
+
+def _reason(trial: TrialRecord, study: StudyRecord, rerun: Rerun | None) -> str:
+    if rerun is not None and rerun.objection:
+        return shortened(f"a second run: {rerun.objection}")
+    return short_reason(trial, study.spec.memory_budget_bytes)
 
 
 def _config(trial: TrialRecord, study: StudyRecord) -> str:

@@ -116,6 +116,13 @@ class StudyStore(ABC):
         """Return every measurement of a key, newest first."""
 
     @abstractmethod
+    def later_measurements(self, study: str) -> dict[int, list[StoredMeasurement]]:
+        """Return the measurements of each trial's key that came after its own, newest first.
+
+        By number; a trial without any is left out.
+        """
+
+    @abstractmethod
     def record_quality(self, quality: StoredQuality) -> None:
         """Keep a quality run; a second one of the same key and seed replaces the first."""
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    and_,
     case,
     delete,
     func,
@@ -228,6 +229,24 @@ class SqlStore(StudyStore):
         with transaction(self._reader) as connection:
             found = connection.execute(query).all()
         return [rows.stored_measurement(row) for row in found]
+
+    def later_measurements(self, study: str) -> dict[int, list[StoredMeasurement]]:
+        """See StudyStore."""
+        own, later = MEASUREMENTS.alias("own"), MEASUREMENTS.alias("later")
+        is_of_same_key = and_(*(own.c[part] == later.c[part] for part in rows.KEY_COLUMNS))
+        query = (
+            select(TRIALS.c.number, later.c.id, later.c.memory_budget_bytes, later.c.document)
+            .join(own, own.c.id == TRIALS.c.measurement_id)
+            .join(later, is_of_same_key & (later.c.id > own.c.id))
+            .where(TRIALS.c.study == study)
+            .order_by(later.c.id.desc())
+        )
+        with transaction(self._reader) as connection:
+            found = connection.execute(query).all()
+        by_number: dict[int, list[StoredMeasurement]] = {}
+        for row in found:
+            by_number.setdefault(row.number, []).append(rows.stored_measurement(row))
+        return by_number
 
     def record_quality(self, quality: StoredQuality) -> None:
         """See StudyStore."""

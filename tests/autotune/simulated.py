@@ -40,6 +40,8 @@ def run(spec: TrialSpec, on_phase: Callable[[str], None]) -> Measurement:
         return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
     if fault == "nan":
         return _failed(Outcome.DIVERGED, "the loss is nan after 1 steps")
+    if fault == "grows":
+        return _measure(spec, more=_growth(spec, argument))
     measurement = _measure(spec)
     if fault == "invalid-if-it-fits" and measurement.outcome == Outcome.COMPLETED:
         return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
@@ -75,8 +77,21 @@ def facts(**override) -> WorkloadFacts:
     return WorkloadFacts(**{**values, **override})
 
 
-def _measure(spec: TrialSpec) -> Measurement:
-    config, needed = spec.config, device_bytes(spec.config)
+def _growth(spec: TrialSpec, argument: str) -> float:
+    """Return the factor by which a config's second run needs more memory than its first.
+
+    ``FACTOR,FOLDER``: the folder remembers which ran.
+    """
+    factor, _, folder = argument.partition(",")
+    mark = Path(folder) / spec.config.hash
+    if not mark.exists():
+        mark.touch()
+        return 1.0
+    return float(factor)
+
+
+def _measure(spec: TrialSpec, more: float = 1.0) -> Measurement:
+    config, needed = spec.config, int(device_bytes(spec.config) * more)
     budget = spec.memory_budget_bytes
     memory = MemoryUse(peak_device_bytes=needed, peak_host_bytes=100 * MIB)
     if budget is not None and needed > budget:

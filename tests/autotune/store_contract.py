@@ -48,8 +48,8 @@ SCORES = Scores(
 )
 
 
-def open_and_measure(store: StudyStore, number: int, measurement=None) -> TrialRecord:
-    trial = make_trial(number)
+def open_and_measure(store: StudyStore, number: int, measurement=None, **override) -> TrialRecord:
+    trial = make_trial(number, **override)
     store.open_trial(trial)
     key = make_key(trial)
     assert store.record_measurement(trial, key, None, measurement or make_measurement())
@@ -249,6 +249,23 @@ class StudyStoreContract:
         cached = replace(cached, outcome=Outcome.COMPLETED, measurement_id=found.id)
         store.open_trial(cached)
         assert store.trials(study)[1] == replace(cached, measurement=found.measurement)
+
+    def test_measurements_after_a_trials_own_are_found_by_its_number(self, store, study):
+        old = open_and_measure(store, 0)
+        open_and_measure(store, 1, config=make_config(micro_batch_size=64))
+        assert store.later_measurements(study) == {}
+        again, last = make_measurement(process_seconds=2.0), make_oom()
+        for budget, measurement in ((100, again), (None, last)):
+            assert not store.record_measurement(old, make_key(old), budget, measurement)
+        other = make_key(old, protocol="protocol-2")
+        store.record_measurement(old, other, 100, again)
+        (found,) = store.later_measurements(study).values()
+        assert store.later_measurements(study).keys() == {0}
+        assert [(m.memory_budget_bytes, m.measurement) for m in found] == [
+            (None, last),
+            (100, again),
+        ]
+        assert store.trials(study)[0] == old
 
     def test_measurements_are_listed_newest_first(self, store, study):
         first, second = make_measurement(), make_oom()

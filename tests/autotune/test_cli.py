@@ -234,6 +234,27 @@ def test_when_nothing_fits_the_nearest_config_is_named_and_the_advice_helps(tmp_
     assert again.returncode == 0, again.stderr
 
 
+def test_a_config_that_does_not_fit_again_is_not_recommended(tmp_path):
+    pins = [f"--set={pin}" for pin in ("amp_dtype=fp32", "optimizer_bits=32")]
+    flags = ("--local", "--workload", f"{SMALL}:GrowsWhenRunAgain", *pins, "--study", "again")
+    bounds = ("--set=checkpoint_interval=0", "--memory-budget", "16MiB", "--trials", "4")
+    paths = {"store": tmp_path / "s.db", "GROWS_FOLDER": str(tmp_path)}
+    done = call("run", *flags, *bounds, "--slots", "1", **paths)
+    assert done.returncode == 0, done.stderr
+    (refuted,) = re.findall(
+        r"^Trial (\d+) is not recommended: run a second time, out of", done.stdout, re.M
+    )
+    (chosen,) = re.findall(r"^Recommended: trial (\d+), ", done.stdout, re.M)
+    assert re.search(r"^Confirmed by a second run: peak .* samples/s\.$", done.stdout, re.M)
+    trials = {t["trial"]: t for t in document("trials", "again", store=paths["store"])}
+    assert len(trials) == 4
+    assert trials[int(refuted)]["config"]["micro_batch_size"] == 8
+    assert (trials[int(refuted)]["confirmed"], trials[int(chosen)]["confirmed"]) == (False, True)
+    best = document("best", "again", store=paths["store"])
+    assert (best["trial"], best["confirmed"]) == (int(chosen), True)
+    assert "a second run: out of memory" in call("trials", "again", **paths).stdout
+
+
 def test_deleting_a_study_keeps_its_measurements(store):
     assert call("delete", "mine", "--yes", store=store).returncode == 0
     again = call("run", *QUICK, "--study", "again", "-v", store=store)

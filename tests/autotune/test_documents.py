@@ -44,6 +44,7 @@ KEYS = [
     "slot",
     "outcome",
     "measured",
+    "confirmed",
     "reason",
     "throughput_samples_per_second",
     "step_seconds",

@@ -83,3 +83,15 @@ def test_a_trial_that_waits_for_its_quality_counts():
     found = spending(trials=1)
     found.count_earlier([make_told(0, HOUR, state=TrialState.MEASURED)])
     assert found.reached() == "budget of 1 trials spent"
+
+
+def test_time_for_a_second_run_is_kept_back_of_time_and_not_of_trials():
+    found = spending(WorkTime(device_seconds=3600.0), device_seconds=9000.0, trials=1)
+    found.trials = 0
+    assert found.reached() is None
+    found.reserve(make_measurement(process_seconds=5400.0))
+    found.reserve(make_measurement(process_seconds=1.0))
+    assert found.reached() == "budget of 9000 s of device time spent"
+    assert not found.is_time_up
+    found.session_device_seconds = 5400.0
+    assert found.is_time_up

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -203,3 +204,14 @@ class EvaluatesForEver(Small):
                 time.sleep(0.01)
             except Exception:
                 continue
+
+
+class GrowsWhenRunAgain(Small):
+    """At its largest micro-batch the first trial fits, and a second one needs far more."""
+
+    def worst_batch(self, micro_batch_size):
+        mark = Path(os.environ["GROWS_FOLDER"]) / str(micro_batch_size)
+        if micro_batch_size == self.global_batch_size and mark.exists():
+            self.held = torch.ones(2**23)
+        mark.touch()
+        return super().worst_batch(micro_batch_size)
