@@ -15,7 +15,7 @@ from typing import Any
 _PLACES = {
     "Settings": "autotune.settings",
     "SqlStore": "autotune.store.sql",
-    "StopSwitch": "autotune.tuner",
+    "StopSwitch": "autotune.stopping",
     "StudyResult": "autotune.tuner",
     "probe": "autotune.session",
     "resume_study": "autotune.session",

@@ -1,38 +1,29 @@
 """What this machine has for trials, found out by trying, and what to do about what it lacks."""
 
-import importlib.metadata
 import os
 import platform
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from autotune.errors import StoreError, WorkersError
+from autotune.inspection import Machine
 from autotune.settings import Settings
 from autotune.store.engine import normalise_url
 from autotune.store.sql import SqlStore
 from autotune.workers.probes import described_facts, probe_spec, probed_environment
 from search_spaces import TECHNIQUES, DeviceFacts
-from trials import nvml
 from trials.child import PRELOAD
 from trials.environment import Environment
 from trials.errors import TrialSetupError, WorkloadError
-from trials.host import TrialHost
-from trials.machine import host_free_bytes, host_memory_bytes, processor_name, usable_cores
-from trials.measurement import Measurement
-from trials.spec import Task, TrialSpec
+from trials.machine import host_memory_bytes, processor_name
+from trials.spec import Task
 
 GIB = 2**30
 LOW_MEMORY_BYTES = 2 * GIB
 LOW_DISK_BYTES = GIB
-PATIENCE_SECONDS = 120.0
-"""How long a process of a check may take; the first import of torch can take a minute."""
 
 COMPILERS = (("cc", "gcc", "clang"), ("c++", "g++", "clang++"))
 RESET_PEAK = """
@@ -75,12 +66,14 @@ class Check:
         status: How it went.
         found: What is there, or what is wrong.
         remedy: What to do about it; empty when it is ok.
+        is_users_fault: Whether it failed by what the user gave, and not by the machine.
     """
 
     name: str
     status: Status
     found: str
     remedy: str = ""
+    is_users_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,76 +112,6 @@ PACKAGES = (
         remedy="pip install optuna-dashboard; only autotune dashboard needs it",
     ),
 )
-
-
-def installed_version(package: str) -> str | None:
-    """Return the version of an installed package, or None."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def complaint_about(code: str) -> str:
-    """Run Python code in a process of its own and return its last words; empty if it worked."""
-    command = [sys.executable, "-c", code]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {PATIENCE_SECONDS:.0f} seconds"
-    if done.returncode == 0:
-        return ""
-    return done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-
-
-def free_disk_bytes(folder: Path) -> int:
-    """Return what may still be written to a folder's filesystem."""
-    return shutil.disk_usage(folder).free
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """What the checks ask, and who answers.
-
-    Attributes:
-        run_trial: Runs a trial in a process of its own.
-        system: The operating system's name.
-        complaint_about: Tries Python code in a process of its own.
-        find_program: Finds a program by name.
-        installed_version: Finds a package's version.
-        cores: Lists the cores that may be used.
-        free_memory_bytes: Reads the host memory that could be had.
-        free_disk_bytes: Reads the space left in a folder.
-        temporary_folder: Finds where temporary files go.
-        num_gpus: Counts GPUs.
-        driver_version: Asks the NVIDIA driver.
-        device_files: Where the kernel shows devices.
-    """
-
-    run_trial: Callable[[TrialSpec], Measurement]
-    system: str = field(default_factory=platform.system)
-    complaint_about: Callable[[str], str] = complaint_about
-    find_program: Callable[[str], str | None] = shutil.which
-    installed_version: Callable[[str], str | None] = installed_version
-    cores: Callable[[], tuple[int, ...]] = usable_cores
-    free_memory_bytes: Callable[[], int] = host_free_bytes
-    free_disk_bytes: Callable[[Path], int] = free_disk_bytes
-    temporary_folder: Callable[[], str] = tempfile.gettempdir
-    num_gpus: Callable[[], int] = nvml.num_gpus
-    driver_version: Callable[[], str] = nvml.driver_version
-    device_files: Path = Path("/dev")
-
-
-@contextmanager
-def this_machine() -> Iterator[Machine]:
-    """Yield the machine as it is."""
-    host = TrialHost()
-    try:
-        yield Machine(run_trial=host.run)
-    finally:
-        host.close()
 
 
 def run_checks(settings: Settings, machine: Machine) -> list[Check]:
@@ -374,7 +297,8 @@ def _workload(machine: Machine, reference: str, device: str) -> Check:
     try:
         facts = described_facts(reference, machine.run_trial(spec))
     except WorkloadError as error:
-        return _failed("workload", str(error), "mend it, or name another")
+        failed = _failed("workload", str(error), "mend it, or name another")
+        return replace(failed, is_users_fault=True)
     except TrialSetupError as error:
         return _refused("workload", error)
     return _ok(

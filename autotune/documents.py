@@ -10,6 +10,7 @@ from typing import Any
 from autotune.errors import SettingsError
 from autotune.needs import needs_of
 from autotune.records import StudyRecord, TrialRecord, TrialState
+from autotune.reruns import Rerun
 from autotune.summary import trial_state
 from search_spaces import InvalidConfigError, TrainingConfig
 from trials.codec import to_plain
@@ -19,7 +20,11 @@ STEP_SECONDS = ("mean", "low", "high", "steps")
 
 
 def trial_document(
-    trial: TrialRecord, study: StudyRecord, *, is_driven: bool = False
+    trial: TrialRecord,
+    study: StudyRecord,
+    *,
+    is_driven: bool = False,
+    rerun: Rerun | None = None,
 ) -> dict[str, Any]:
     """Return a trial under the keys that scripts rely on; a value not measured is None.
 
@@ -27,6 +32,7 @@ def trial_document(
         trial: To describe.
         study: Its study.
         is_driven: Whether a living driver runs the study, and so the trials under way.
+        rerun: What a second run said of it.
     """
     measurement = trial.measurement
     timing = None if measurement is None else measurement.timing
@@ -38,9 +44,11 @@ def trial_document(
         "config": trial.config.as_dict(),
         "state": trial_state(trial, is_driven),
         "source": str(trial.source),
+        "baseline": trial.config == study.spec.baseline,
         "slot": trial.slot,
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "measured": trial.is_measured,
+        "confirmed": None if rerun is None else rerun.is_confirmed,
         "reason": trial.reason,
         "throughput_samples_per_second": None if timing is None else timing.samples_per_second,
         "step_seconds": None
@@ -140,7 +148,13 @@ def read_exported_config(path: Path) -> TrainingConfig:
     try:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except FileNotFoundError as error:
+        raise SettingsError(f"no baseline file {str(path)!r}; check the path") from error
+    except OSError as error:
+        raise SettingsError(
+            f"baseline file {str(path)!r} cannot be read: {error.strerror}"
+        ) from error
+    except ValueError as error:
         raise SettingsError(f"{str(path)!r} cannot be read as JSON or TOML: {error}") from error
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, Mapping):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.records import StudyRecord, TrialRecord
+from autotune.reruns import Rerun
 from trials.measurement import Measurement
 
 
@@ -49,11 +50,18 @@ class TrialTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLost:
-    """A trial brought no result; its config may be tried again."""
+    """A trial brought no result.
+
+    Attributes:
+        number: Its.
+        reason: Why.
+        again: Number of the trial that tries its config again; None if none does.
+        is_ended_by_user: Whether a person ended it.
+    """
 
     number: int
     reason: str
-    is_retried: bool
+    again: int | None
     is_ended_by_user: bool
 
 
@@ -64,6 +72,21 @@ class QualityMeasured:
     numerics: str
     seed: int
     measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRerun:
+    """The recommended config was run a second time.
+
+    Attributes:
+        number: Of its trial.
+        measurement: What the second run found.
+        rerun: What that says of the config; None for a fault of the machine.
+    """
+
+    number: int
+    measurement: Measurement
+    rerun: Rerun | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +108,7 @@ Event = (
     | TrialTold
     | TrialLost
     | QualityMeasured
+    | PointRerun
     | Heartbeat
 )
 Listener = Callable[[Event], None]

@@ -8,6 +8,7 @@ import moocore
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.figures import shown_number
 from autotune.objective import direction_of, half_width_of, value_of
 from autotune.records import Objective, TrialRecord
 from trials.measurement import Direction
@@ -98,9 +99,9 @@ def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: in
     scores = chosen.scores
     facts = []
     if scores.cost_usd_per_million_samples is not None:
-        facts.append(f"${scores.cost_usd_per_million_samples:.4g} per million samples")
+        facts.append(f"${shown_number(scores.cost_usd_per_million_samples)} per million samples")
     if scores.throughput_samples_per_second is not None:
-        facts.append(f"{scores.throughput_samples_per_second:.4g} samples/s")
+        facts.append(f"{shown_number(scores.throughput_samples_per_second)} samples/s")
     text = f"the {superlative} of the {num_front} point(s) of the front ({', '.join(facts)})"
     timing = None if chosen.measurement is None else chosen.measurement.timing
     if timing is not None and not timing.is_precise:
@@ -109,10 +110,10 @@ def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: in
     if scores.quality is None:
         return text
     half = scores.quality_half_width
-    noise = "of unknown noise" if half is None else f"within ±{half:.2g} of noise"
+    noise = "of unknown noise" if half is None else f"within ±{shown_number(half, 2)} of noise"
     left_out = num_front - num_equal
     worse = f"; {left_out} point(s) train measurably worse" if left_out else ""
-    return f"{text}; its quality {scores.quality:.4g} is as good as any {noise}{worse}"
+    return f"{text}; its quality {shown_number(scores.quality)} is as good as any {noise}{worse}"
 
 
 def _as_good_in_quality(

@@ -22,6 +22,7 @@ from autotune.records import (
     TrialRecord,
     TrialState,
 )
+from autotune.reruns import Rerun, reruns_of
 from autotune.reuse import TooLarge, answer_from, surely_too_large
 from autotune.store.base import StudyStore
 from search_spaces import OffloadTarget, TrainingConfig, stable_hash
@@ -61,6 +62,7 @@ class Ledger:
         self._on_told = on_told
         self.trials: dict[int, TrialRecord] = {}
         self.front: list[TrialRecord] = []
+        self.reruns: dict[int, Rerun] = {}
         self._stored_front: tuple[list[int], int | None] | None = None
 
     @property
@@ -72,6 +74,14 @@ class Ledger:
     def unscored(self) -> list[TrialRecord]:
         """Trials that are measured and not told: their quality is on the way."""
         return [t for t in self.trials.values() if t.state == TrialState.MEASURED]
+
+    @property
+    def unconfirmed(self) -> TrialRecord | None:
+        """The recommended trial, while nothing is known of a second run of its config."""
+        chosen = self.recommendation
+        if chosen is None or chosen.number in self.reruns:
+            return None
+        return self.trials[chosen.number]
 
     def has_more(self) -> bool:
         """Tell whether any config is left to ask."""
@@ -109,22 +119,34 @@ class Ledger:
             return None
         return self._measured(trial, measurement)
 
-    def lose(self, trial: TrialRecord, reason: str, *, next_attempt: int) -> bool:
+    def lose(self, trial: TrialRecord, reason: str, *, next_attempt: int) -> int | None:
         """Give a trial up for a fault that is not its config's.
 
         Returns:
-            Whether the config is tried again.
+            The number of the trial that tries the config again; None if none does.
         """
         self._optuna.fail(trial.number, reason)
-        self._store.lose_trial(self._spec.name, trial.number, reason)
-        is_retried = next_attempt <= MAX_ATTEMPTS
-        if is_retried:
-            self._optuna.enqueue(trial.config, next_attempt)
-        return is_retried
+        if next_attempt > MAX_ATTEMPTS:
+            self._store.lose_trial(self._spec.name, trial.number, reason)
+            return None
+        again = self._optuna.enqueue(trial.config, next_attempt)
+        self._store.lose_trial(self._spec.name, trial.number, _run_again(reason, again))
+        return again
 
     def keep_evidence(self, trial: TrialRecord, measurement: Measurement) -> None:
         """Keep what a lost trial found, attached to no trial."""
         self._keep(trial, measurement)
+
+    def book_rerun(self, trial: TrialRecord, measurement: Measurement) -> Rerun | None:
+        """Keep a second run; a point that it speaks against leaves the front.
+
+        Returns:
+            What it says of the config; None for a fault of the machine.
+        """
+        self._keep(trial, measurement)
+        self._learn_reruns()
+        self._update_front()
+        return self.reruns.get(trial.number)
 
     def tell(self, trial: TrialRecord, quality: Quality | None) -> None:
         """Score a measured trial and tell the sampler, the store and the front."""
@@ -163,6 +185,7 @@ class Ledger:
         self.trials = {trial.number: trial for trial in with_result}
         self._optuna.close_configs([trial.config for trial in with_result])
         self._close_too_large(with_result)
+        self._learn_reruns()
         if not stored and not running and not self._optuna.num_waiting():
             for config in first_configs(configs, self._spec.baseline):
                 self._optuna.enqueue(config)
@@ -172,8 +195,8 @@ class Ledger:
     def _take_back(self, number: int, config: TrainingConfig, attempt: int) -> None:
         reason = "the driver ended before the result came"
         self._optuna.fail(number, reason)
-        self._store.lose_trial(self._spec.name, number, reason)
-        self._optuna.enqueue(config, attempt)
+        again = self._optuna.enqueue(config, attempt)
+        self._store.lose_trial(self._spec.name, number, _run_again(reason, again))
 
     def _answer(self, trial: TrialRecord, stored: StoredMeasurement) -> TrialRecord:
         cached = replace(trial, source=Source.CACHED, measurement_id=stored.id)
@@ -226,13 +249,19 @@ class Ledger:
 
     def _update_front(self) -> None:
         direction = self._record.facts.quality_direction
-        self.front = pareto_front(list(self.trials.values()), self._spec.objectives, direction)
+        refuted = {number for number, rerun in self.reruns.items() if not rerun.is_confirmed}
+        standing = [trial for number, trial in self.trials.items() if number not in refuted]
+        self.front = pareto_front(standing, self._spec.objectives, direction)
         chosen = self.recommendation
         numbers = [trial.number for trial in self.front]
         recommended = None if chosen is None else chosen.number
         if (numbers, recommended) != self._stored_front:
             self._store.set_front(self._spec.name, numbers, recommended)
             self._stored_front = (numbers, recommended)
+
+    def _learn_reruns(self) -> None:
+        later = self._store.later_measurements(self._spec.name)
+        self.reruns = reruns_of(later, self._spec.memory_budget_bytes)
 
     def _keep(self, trial: TrialRecord, measurement: Measurement) -> bool:
         return self._store.record_measurement(
@@ -252,6 +281,10 @@ class Ledger:
         if config.offload_target != OffloadTarget.NVME:
             return self._protocol
         return stable_hash([self._protocol, self._spec.nvme_path])
+
+
+def _run_again(reason: str, number: int) -> str:
+    return f"{reason}; run again as trial {number}"
 
 
 def _notes(trial: TrialRecord) -> dict[str, str | float]:

@@ -9,7 +9,7 @@ from autotune.objective import Quality
 from autotune.records import QualityKey, StoredQuality, StudyRecord, TrialRecord
 from autotune.store.base import StudyStore
 from search_spaces import NumericsClass, TrainingConfig
-from trials.measurement import Measurement
+from trials.measurement import Measurement, Outcome
 from trials.spec import Task, TrialSpec
 from trials.timing import t_quantile
 
@@ -46,6 +46,7 @@ class QualityDesk:
             (stored.key.numerics, stored.seed): stored.measurement
             for stored in known
             if not stored.measurement.is_worth_another_run
+            and stored.measurement.outcome != Outcome.INVALID  # may be mended by now
         }
         self._reference = next((n for n, _ in self._found if len(self._values(n)) > 1), None)
         self._under_way: set[tuple[str, int]] = set()
@@ -55,6 +56,11 @@ class QualityDesk:
     def has_work(self) -> bool:
         """Whether a run waits to be started."""
         return bool(self._queue)
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether any class has a quality."""
+        return any(found.quality is not None for found in self._found.values())
 
     def order(self, trial: TrialRecord) -> None:
         """Order the runs that a completed trial's class still lacks."""
@@ -104,6 +110,8 @@ class QualityDesk:
         if measurement is None:
             return False
         self._found[numerics, job.seed] = measurement
+        if measurement.outcome == Outcome.INVALID:
+            self._drop_repeats(numerics)
         key = QualityKey(
             workload=self._record.facts.fingerprint,
             numerics=numerics,
@@ -123,10 +131,27 @@ class QualityDesk:
         if first is None:
             return Quality(value=None, reason="its quality run was lost with its slot, twice")
         if first.quality is None:
-            assert first.failure is not None
-            where = f"{first.outcome} in phase {first.failure.phase}"
-            return Quality(value=None, reason=f"quality run {where}: {first.reason}")
+            return self.lost_quality(first)
         return Quality(value=first.quality.value, half_width=self._half_width())
+
+    @staticmethod
+    def lost_quality(measurement: Measurement) -> Quality:
+        """Return what a run that failed says of its class."""
+        assert measurement.failure is not None
+        outcome = str(measurement.outcome).replace("_", " ")
+        where = f"{outcome} in phase {measurement.failure.phase}"
+        return Quality(value=None, reason=f"quality run {where}: {measurement.reason}")
+
+    def _drop_repeats(self, numerics: str) -> None:
+        """Leave the other seeds of a class that cannot be evaluated: they would fail alike."""
+        repeats = [
+            job
+            for job in self._queue
+            if self._numerics(job.config) == numerics and job.seed != self._seeds[0]
+        ]
+        for job in repeats:
+            self._queue.remove(job)
+            self._under_way.discard((numerics, job.seed))
 
     def _drop_failed_reference(self) -> None:
         """Let the next class show the noise, once the reference's runs have failed to."""

@@ -92,6 +92,7 @@ class StudySpec:
         nvme_path: Folder that trials may offload to.
         num_ranks: Devices that one trial trains on together.
         baseline: The user's configuration of today.
+        confirms: Whether the recommended config is run a second time.
         missing: Techniques that could not be used where it was begun, as in ``DeviceFacts``.
         host_memory_bytes: Memory of the machine where it was begun; None if not known.
     """
@@ -111,6 +112,7 @@ class StudySpec:
     nvme_path: str | None = None
     num_ranks: int = 1
     baseline: TrainingConfig | None = None
+    confirms: bool = True
     missing: tuple[tuple[str, str], ...] = ()
     host_memory_bytes: int | None = None
 

@@ -3,25 +3,26 @@
 import logging
 import re
 import uuid
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
-from autotune.events import Listener, StudyBegan, WorkersStarting
+from autotune.events import Listener, WorkersStarting
 from autotune.exports import read_config
 from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.planning import configs_of, study_began, within_blocks
 from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.settings import Settings
+from autotune.stopping import StopSwitch
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
-from autotune.tuner import StopSwitch, StudyResult, Tuner
+from autotune.tuner import StudyResult, Tuner
 from autotune.workers import open_workers
 from autotune.workers.base import Workers, WorkersRequest
 from autotune.workers.probes import described_facts
@@ -35,7 +36,6 @@ from search_spaces import (
     refusal,
 )
 from trials.environment import Environment
-from trials.errors import WorkloadError
 from trials.measurement import Measurement, Outcome, WorkloadFacts
 from trials.nvml import num_gpus
 from trials.references import absolute_reference, preloads, require_reference
@@ -91,7 +91,7 @@ def run_study(
         EmptySpaceError: No config of the space can run here.
     """
     _check_early(settings, pins)
-    with _opened_store(settings) as store:
+    with closing(SqlStore.open(settings.store)) as store:
         name = settings.study or _free_name(store, settings.workload)
         if name in {summary.name for summary in store.studies()}:
             raise StudyExistsError(
@@ -99,9 +99,11 @@ def run_study(
             )
         listen(WorkersStarting(where=_where(settings)))
         with _opened_workers(settings) as workers:
-            record = _new_record(settings, pins, name, workers)
-            _configs(record)
+            whole = _new_record(settings, pins, name, workers)
+            record = within_blocks(whole)
+            configs_of(record)
             store.create_study(record)
+            listen(study_began(record, workers.num_slots, whole.spec.space))
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
 
@@ -117,7 +119,7 @@ def resume_study(
     """
     assert settings.study is not None
     StoreReader.open(settings.store).close()  # a mistyped address must not become a store
-    with _opened_store(settings) as store:
+    with closing(SqlStore.open(settings.store)) as store:
         record = _with_budget(store.study(settings.study), settings)
         begun = settings.model_copy(
             update={
@@ -131,6 +133,7 @@ def resume_study(
         listen(WorkersStarting(where=_where(begun)))
         with _opened_workers(begun) as workers:
             _require_same(record, workers)
+            listen(study_began(record, workers.num_slots, record.spec.space))
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
 
@@ -220,17 +223,7 @@ def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
             logger.warning("%s: %s", settings.baseline, note)
 
 
-@contextmanager
-def _opened_store(settings: Settings) -> Iterator[StudyStore]:
-    store = SqlStore.open(settings.store)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def _opened_workers(settings: Settings) -> Iterator[Workers]:
+def _opened_workers(settings: Settings) -> AbstractContextManager[Workers]:
     request = WorkersRequest(
         device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
         num_slots=settings.slots,
@@ -239,11 +232,7 @@ def _opened_workers(settings: Settings) -> Iterator[Workers]:
         num_devices=settings.trial_devices,
         preload=preloads(settings.workload),
     )
-    workers = open_workers(request, is_local=settings.local)
-    try:
-        yield workers
-    finally:
-        workers.close()
+    return closing(open_workers(request, is_local=settings.local))
 
 
 def _nvme_path(settings: Settings) -> str | None:
@@ -279,6 +268,7 @@ def _new_record(
         host_memory_bytes=environment.host_memory_bytes,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
+        confirms=settings.confirm,
     )
     return StudyRecord(
         spec=spec,
@@ -317,23 +307,6 @@ def _memory_budget(settings: Settings, environment: Environment) -> int:
     return int(CUDA_BUDGET_SHARE * environment.device_memory_bytes)
 
 
-def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
-    configs = record.spec.space.configs(record.device_facts)
-    needs_blocks = any(config.checkpoint_interval for config in configs)
-    if needs_blocks and record.facts.num_blocks == 0:
-        raise WorkloadError(
-            f"{record.spec.workload} names no blocks, and the space checkpoints them; return "
-            "them from blocks(), or hold --set checkpoint_interval=0"
-        )
-    baseline = record.spec.baseline
-    if baseline is not None and baseline not in configs:
-        batch = baseline.effective_batch_size(record.spec.space.num_devices)
-        reason = record.spec.space.refusal(baseline, record.device_facts)
-        reason = reason or f"it makes a global batch of {batch}, or differs from --set"
-        raise InvalidConfigError(f"the baseline ({baseline}) cannot be tried here: {reason}")
-    return configs
-
-
 def _tune(
     settings: Settings,
     store: StudyStore,
@@ -343,20 +316,16 @@ def _tune(
     listen: Listener,
     stop: StopSwitch,
 ) -> StudyResult:
-    configs = _configs(record)
-    excluded = record.spec.space.exclusions(record.device_facts)
-    listen(
-        StudyBegan(
-            study=record,
-            num_configs=len(configs),
-            exclusions=dict(Counter(exclusion.reason for exclusion in excluded)),
-            num_slots=workers.num_slots,
-        )
-    )
+    configs = configs_of(record)
     with opened_storage(settings.store) as storage:
         optuna = OptunaStudy(storage, record.spec, configs, record.facts.quality_direction)
         tuner = Tuner(
-            store=store, optuna=optuna, workers=workers, record=record, stop=stop, listen=listen
+            store=store,
+            optuna=optuna,
+            workers=workers,
+            record=record,
+            stop=stop,
+            listen=listen,
         )
         return tuner.run(this_process(), configs)
 
@@ -382,7 +351,9 @@ def _with_budget(record: StudyRecord, settings: Settings) -> StudyRecord:
     limits = {field.name for field in fields(Budget)} & settings.model_fields_set
     given = {limit: getattr(settings, limit) for limit in limits}
     budget = replace(record.spec.budget, **given)
-    return replace(record, spec=replace(record.spec, budget=budget))
+    is_said = "confirm" in settings.model_fields_set
+    confirms = settings.confirm if is_said else record.spec.confirms
+    return replace(record, spec=replace(record.spec, budget=budget, confirms=confirms))
 
 
 def _describe(workers: Workers, workload: str, deadline_seconds: float) -> WorkloadFacts:

@@ -114,6 +114,7 @@ class Settings(BaseModel):
         baseline: File with today's config, as ``autotune.exports.read_config`` reads it.
         seed: Of everything random.
         deadline: Seconds that one trial may take.
+        confirm: Run the recommended config a second time, in a fresh process.
         quality_repeats: Seeds over which the noise of quality is measured.
         device_usd_per_hour: Rate of a device; left out, the default of its kind.
         device_gib_usd_per_hour: Rate of device memory.
@@ -146,6 +147,7 @@ class Settings(BaseModel):
     baseline: Path | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     deadline: Positive = 120.0
+    confirm: bool = True
     quality_repeats: Count = 3
     device_usd_per_hour: Price | None = None
     device_gib_usd_per_hour: Price | None = None

@@ -1,11 +1,12 @@
 """What a study has spent, and which limit of its budget that reaches."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from autotune.rates import Rates
 from autotune.records import Budget, Source, TrialRecord, WorkTime
+from trials.measurement import Measurement
 
 
 @dataclass(slots=True)
@@ -19,6 +20,7 @@ class Spending:
         trials: Trials that ran, those under way included.
         session_device_seconds: Time of this session's trial processes together.
         started: Of this session, on the monotonic clock.
+        reserved_seconds: Kept back of every limit of time and money, for a second run.
     """
 
     budget: Budget
@@ -27,6 +29,7 @@ class Spending:
     trials: int = 0
     session_device_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    reserved_seconds: float = 0.0
 
     def count_earlier(self, trials: Iterable[TrialRecord]) -> None:
         """Add the trials that earlier sessions ran."""
@@ -47,15 +50,38 @@ class Spending:
         """Device time at the device rate."""
         return self.device_seconds / 3600 * self.rates.device_usd_per_hour
 
+    @property
+    def is_time_up(self) -> bool:
+        """Whether a limit of time or money is reached, the reserve being spent."""
+        return any(spent >= limit for spent, limit, _, _ in self._limits(0.0)[1:] if limit)
+
+    def reserve(self, measurement: Measurement) -> None:
+        """Keep back as much time as a trial took, for a second run of any."""
+        self.reserved_seconds = max(self.reserved_seconds, measurement.process_seconds)
+
     def reached(self) -> str | None:
         """Return which limit is reached, in words, or None."""
-        limits = (
-            (self.trials, self.budget.trials, "{:.0f} trials"),
-            (self.seconds, self.budget.seconds, "{:g} s of wall time"),
-            (self.device_seconds, self.budget.device_seconds, "{:g} s of device time"),
-            (self.usd, self.budget.usd, "${:g} of device time"),
+        return next((f"budget of {words} spent" for words, _ in self._reached()), None)
+
+    def remedy(self) -> str | None:
+        """Return which flag raises the limit that is reached; None where none is."""
+        return next(
+            (f"give {flag} for more than {words}" for words, flag in self._reached()), None
         )
-        for spent, limit, words in limits:
+
+    def _reached(self) -> Iterator[tuple[str, str]]:
+        for spent, limit, words, flag in self._limits(self.reserved_seconds):
             if limit is not None and spent >= limit:
-                return f"budget of {words.format(limit)} spent"
-        return None
+                yield words.format(limit), flag
+
+    def _limits(self, reserve: float) -> tuple[tuple[float, float | None, str, str], ...]:
+        """Return what is spent, the limit, its words and its flag; trials first."""
+        device_seconds = self.device_seconds + reserve
+        usd = device_seconds / 3600 * self.rates.device_usd_per_hour
+        limit = self.budget
+        return (
+            (self.trials, limit.trials, "{:.0f} trials", "--trials N"),
+            (self.seconds + reserve, limit.seconds, "{:g} s of wall time", "--seconds S"),
+            (device_seconds, limit.device_seconds, "{:g} s of device time", "--device-seconds S"),
+            (usd, limit.usd, "${:g} of device time", "--usd X"),
+        )

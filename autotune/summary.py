@@ -4,15 +4,21 @@ import re
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
-from math import ceil, log10
+from collections.abc import Iterable, Sequence
 
-from autotune.records import Source, StudyState, StudySummary, TrialRecord, TrialState
-from trials.measurement import Failure, Outcome, StepTiming, Where
+from autotune.figures import UNITS, rounded_up, shown_bytes, shown_number, shown_shortage
+from autotune.records import (
+    Source,
+    StudyRecord,
+    StudyState,
+    StudySummary,
+    TrialRecord,
+    TrialState,
+)
+from search_spaces import OffloadTarget, Optimizer, TrainingConfig
+from trials.measurement import Failure, Outcome, StepTiming, Where, WorkloadFacts
 
-UNITS = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-MOST_DIGITS = 999.5
-"""From here on a number of three digits is written with an exponent."""
+FP32_BYTES = 4
 SHORT = 100
 """Characters of a reason in a table."""
 STOPPED = "stopped"
@@ -26,12 +32,64 @@ def tally(trials: Sequence[TrialRecord]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
 
 
-def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int, last_lost: str = "") -> str:
-    """Return why a study has no feasible trial: the cause first, then the remedy.
+def source_counts(trials: Sequence[TrialRecord]) -> str:
+    """Return how many results are from where, in brackets; nothing where all were run."""
+    counts = Counter(trial.source for trial in trials)
+    if counts.keys() <= {Source.RUN}:
+        return ""
+    return f" ({', '.join(f'{counts[source]} {source}' for source in Source if counts[source])})"
+
+
+def baseline_of(trials: Iterable[TrialRecord], study: StudyRecord) -> TrialRecord | None:
+    """Return the told trial of a study's baseline; None before, or where there is no baseline."""
+    told = (trial for trial in trials if trial.state == TrialState.TOLD)
+    return next((trial for trial in told if trial.config == study.spec.baseline), None)
+
+
+def against_baseline(chosen: TrialRecord, baseline: TrialRecord, budget_bytes: int) -> str:
+    """Return what the recommended point changes, in words.
+
+    Args:
+        chosen: The recommended trial.
+        baseline: The trial of the study's baseline.
+        budget_bytes: Device memory that each was allowed.
+    """
+    if chosen.number == baseline.number:
+        return f"the baseline (trial {baseline.number}) is the recommended point itself"
+    if not baseline.is_feasible:
+        reason = short_reason(baseline, budget_bytes)
+        return f"the baseline (trial {baseline.number}) is no point: {reason}"
+    pairs = zip(_main_numbers(chosen), _main_numbers(baseline), strict=True)
+    changes = [
+        f"{sign}{shown_number(new)} instead of {sign}{shown_number(old)} {unit} "
+        f"({new / old - 1:+.0%})"
+        for (new, sign, unit), (old, _, _) in pairs
+        if new is not None and old
+    ]
+    return f"against the baseline (trial {baseline.number}): {', '.join(changes)}"
+
+
+def _main_numbers(trial: TrialRecord) -> tuple[tuple[float | None, str, str], ...]:
+    """Return a trial's cost, throughput and peak, each with what is written before and after."""
+    scores = trial.scores
+    memory = None if trial.measurement is None else trial.measurement.memory
+    peak_mib = None if memory is None else memory.peak_device_bytes / UNITS["MiB"]
+    return (
+        (scores.cost_usd_per_million_samples, "$", "per million samples"),
+        (scores.throughput_samples_per_second, "", "samples/s"),
+        (peak_mib, "", "MiB at the peak"),
+    )
+
+
+def nothing_fits(
+    trials: Sequence[TrialRecord], budget_bytes: int, facts: WorkloadFacts, last_lost: str = ""
+) -> str:
+    """Return why a study has no completed trial: the cause first, then the remedy.
 
     Args:
         trials: Those with a result.
         budget_bytes: Device memory that each was allowed.
+        facts: What the workload is.
         last_lost: Why the last trial without a result had none.
     """
     if not trials:
@@ -42,19 +100,43 @@ def nothing_fits(trials: Sequence[TrialRecord], budget_bytes: int, last_lost: st
     if nearest is None or cause != DEVICE_MEMORY:
         return f"no trial completed ({tally(trials)}); most often: {cause}"
     trial, attempted = nearest
-    shortage, needed = _shortage(attempted, budget_bytes)
+    resting = resting_bytes(trial.config, facts)
+    alone = (
+        f" (its weights, gradients and optimizer state alone make {shown_bytes(resting)})"
+        if resting > budget_bytes
+        else ""
+    )
     return (
         f"no trial completed within {shown_bytes(budget_bytes)} ({tally(trials)}); nearest to "
-        f"fitting: trial {trial.number} ({trial.config}), {shortage}; "
-        f"give --memory-budget {_rounded_up(needed)} or more, a smaller model, "
+        f"fitting: trial {trial.number} ({trial.config}), which "
+        f"{shown_shortage(attempted, budget_bytes)}; that is where it ran out, not all it would "
+        f"have taken{alone}; begin another study with --memory-budget "
+        f"{rounded_up(2 * max(attempted, resting))} (twice that), a smaller model, "
         "or a --space with smaller micro-batches and more checkpointing"
     )
 
 
-def shown_bytes(size: int) -> str:
-    """Return bytes as people read them: three digits, in the unit that suits their size."""
-    unit = _unit_of(size)
-    return f"{size / UNITS[unit]:.3g} {unit}"
+def nothing_scored(trials: Sequence[TrialRecord]) -> str:
+    """Return why a study has no scored trial though some completed: none has a quality."""
+    reasons = Counter(trial.reason for trial in trials if trial.outcome == Outcome.COMPLETED)
+    return (
+        f"no trial could be scored ({tally(trials)}, 0 with a quality); most often: "
+        f"{reasons.most_common(1)[0][0]}; mend that, or leave quality out with "
+        "--objectives cost,throughput"
+    )
+
+
+def resting_bytes(config: TrainingConfig, facts: WorkloadFacts) -> int:
+    """Return what a config holds beside activations: weights, gradients, optimizer state.
+
+    Source: fp32 weights and gradients; AdamW keeps two values per trained parameter, Lion and
+    SGD one. 0 where a job's devices or another memory share it.
+    """
+    if config.zero_stage > 0 or config.offload_target != OffloadTarget.NONE:
+        return 0
+    num_values = 2 if config.optimizer == Optimizer.ADAMW else 1
+    trained = FP32_BYTES + num_values * config.optimizer_bits / 8
+    return int(facts.num_parameters * FP32_BYTES + facts.num_trainable * trained)
 
 
 def shown_state(study: StudySummary, is_driven: bool) -> tuple[str, str]:
@@ -106,8 +188,14 @@ def data_bound_warning(trials: Sequence[TrialRecord]) -> str:
     )
 
 
-def short_reason(trial: TrialRecord) -> str:
-    """Return why a trial did not complete, has no scores, or waits for data, in few words."""
+def short_reason(trial: TrialRecord, budget_bytes: int, length: int = SHORT) -> str:
+    """Return why a trial did not complete, has no scores or waits for data, in few words.
+
+    Args:
+        trial: Any.
+        budget_bytes: Device memory that it was allowed.
+        length: Characters at most.
+    """
     if trial.state == TrialState.MEASURED and trial.outcome == Outcome.COMPLETED:
         return UNSCORED
     if trial.outcome == Outcome.COMPLETED and trial.measurement is not None:
@@ -118,22 +206,29 @@ def short_reason(trial: TrialRecord) -> str:
         return f"predicted: larger than {smaller} that ran out of memory"
     failure = None if trial.measurement is None else trial.measurement.failure
     if failure is None or trial.outcome is None:
-        return shortened(trial.reason)
-    return shortened(_failure_words(trial.outcome, failure))
+        return shortened(trial.reason, length)
+    return shortened(failure_words(trial.outcome, failure, budget_bytes), length)
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, length: int = SHORT) -> str:
     """Return a text's first line, cut between words where it is long."""
-    return textwrap.shorten(text.partition("\n")[0], SHORT, placeholder=" …")
+    return textwrap.shorten(text.partition("\n")[0], length, placeholder=" …")
 
 
-def _failure_words(outcome: Outcome, failure: Failure) -> str:
+def failure_words(outcome: Outcome, failure: Failure, budget_bytes: int) -> str:
+    """Return what went wrong, and when.
+
+    Args:
+        outcome: Any but completed.
+        failure: That goes with it.
+        budget_bytes: Device memory that the trial was allowed.
+    """
     phase = failure.phase.replace("_", "-")
     if outcome == Outcome.OUT_OF_MEMORY:
         if failure.where == Where.HOST:
             return f"{HOST_MEMORY} in {phase}"
         needed = failure.attempted_bytes
-        least = "" if needed is None else f", needs at least {shown_bytes(needed)}"
+        least = "" if needed is None else f", {shown_shortage(needed, budget_bytes)}"
         return f"out of memory in {phase}{least}"
     words = {
         Outcome.INVALID: f"cannot train, fails in {phase}: {failure.reason}",
@@ -141,28 +236,6 @@ def _failure_words(outcome: Outcome, failure: Failure) -> str:
         Outcome.CRASHED: f"process broke in {phase}: {failure.reason}",
     }
     return words.get(outcome, failure.reason)
-
-
-def _shortage(attempted_bytes: int, budget_bytes: int) -> tuple[str, int]:
-    """Return what a config misses, in words, and the bytes to try instead."""
-    missing = attempted_bytes - budget_bytes
-    if missing > 1:
-        return f"short of at least {shown_bytes(missing)}", attempted_bytes
-    # What it held and asked for was below the budget: the classifier then adds one byte.
-    words = "whose last allocation failed though it was smaller than what the budget had left"
-    return f"{words}, so by how much it misses is not known", budget_bytes + budget_bytes // 10
-
-
-def _rounded_up(size: int) -> str:
-    """Return a size above the given one, of two digits, as a flag takes it."""
-    unit = _unit_of(size)
-    number = (size + 1) / UNITS[unit]
-    step = 10.0 ** (int(log10(number)) - 1) if number >= 1 else 0.1
-    return f"{ceil(number / step) * step:.4g}{unit}"
-
-
-def _unit_of(size: int) -> str:
-    return next((unit for unit, one in UNITS.items() if size / one < MOST_DIGITS), "TiB")
 
 
 def _cause(trial: TrialRecord) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from autotune.confirming import Confirmer
 from autotune.errors import AutotuneError, LeaseLostError, NothingFitsError, WorkersError
 from autotune.events import (
     Heartbeat,
@@ -21,11 +22,13 @@ from autotune.ledger import Ledger
 from autotune.optimizer.study import OptunaStudy
 from autotune.quality import QualityDesk, QualityJob
 from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState, WorkTime
+from autotune.reruns import Rerun, nothing_again
 from autotune.spending import Spending
+from autotune.stopping import StopSwitch
 from autotune.store.base import StudyStore
-from autotune.summary import nothing_fits
+from autotune.summary import baseline_of, nothing_fits, nothing_scored, source_counts
 from autotune.workers.base import Finished, Workers
-from search_spaces import TrainingConfig
+from search_spaces import AmpDtype, TrainingConfig
 from trials.errors import TrialError, WorkloadError
 from trials.measurement import Measurement, Outcome
 from trials.spec import TrialSpec
@@ -40,19 +43,6 @@ MAX_SAME_FAULT = 3
 """So many first trials that all fail alike show that the workload is broken, not the configs."""
 
 
-class StopSwitch:
-    """Pressed by a person: once to stop asking, twice to end what runs."""
-
-    def __init__(self) -> None:
-        """Start with nothing asked for, and nobody looking."""
-        self.level = 0
-        self.is_watched = False
-
-    def press(self) -> None:
-        """Ask to stop, or to stop at once."""
-        self.level += 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResult:
     """How a session of a study ended.
@@ -62,6 +52,8 @@ class StudyResult:
         stop_reason: In words.
         front: The front.
         recommendation: The point to train with; None without a front.
+        baseline: The trial of the study's baseline, once told.
+        reruns: What second runs said, by number of the trial.
         num_unscored: Measured trials that wait for their quality.
         spending: What the study cost so far.
     """
@@ -70,6 +62,8 @@ class StudyResult:
     stop_reason: str
     front: tuple[TrialRecord, ...]
     recommendation: Recommendation | None
+    baseline: TrialRecord | None
+    reruns: dict[int, Rerun]
     num_unscored: int
     spending: Spending
 
@@ -126,14 +120,15 @@ class Tuner:
             self._spending.count_earlier(self._ledger.recover(configs))
             for trial in self._ledger.unscored:
                 self._order_quality(trial)
-            self._stop.is_watched = True
             try:
-                self._loop()
+                with self._stop.watched():
+                    self._loop()
+                    if self._spec.confirms:
+                        self._confirm()
             except LeaseLostError:
                 self._in_flight.clear()  # they are the new owner's to give up
                 raise
             finally:
-                self._stop.is_watched = False
                 self._abandon()
             return self._conclude()
 
@@ -168,8 +163,18 @@ class Tuner:
                 self._absorb(finished)
             self._tell_ready()
             self._beat()
-            if self._stop.level >= 2:
-                self._workers.cancel_all()
+
+    def _confirm(self) -> None:
+        confirmer = Confirmer(
+            workers=self._workers,
+            ledger=self._ledger,
+            spending=self._spending,
+            stop=self._stop,
+            spec_of=self._trial_spec,
+            beat=self._beat,
+        )
+        for event in confirmer.run():
+            self._listen(event)
 
     def _fill(self) -> None:
         while self._workers.num_free > 0 and self._stop.level == 0:
@@ -235,6 +240,8 @@ class Tuner:
 
     def _accept(self, trial: TrialRecord, measurement: Measurement) -> None:
         self._broken_in_a_row = 0
+        if self._spec.confirms:
+            self._spending.reserve(measurement)
         measured = self._ledger.accept(trial, measurement)
         if measured is not None:
             self._order_quality(measured)
@@ -248,6 +255,7 @@ class Tuner:
             self._listen(
                 QualityMeasured(numerics=numerics, seed=job.seed, measurement=measurement)
             )
+            self._require_sound_evaluation(job, measurement)
 
     def _lose(self, trial: TrialRecord, reason: str) -> None:
         """Give a trial up; one that a person ended has not used up an attempt."""
@@ -255,12 +263,12 @@ class Tuner:
         self._last_lost = reason
         self._spending.trials -= 1
         next_attempt = trial.attempt if is_ended_by_user else trial.attempt + 1
-        is_retried = self._ledger.lose(trial, reason, next_attempt=next_attempt)
+        again = self._ledger.lose(trial, reason, next_attempt=next_attempt)
         self._listen(
             TrialLost(
                 number=trial.number,
                 reason=reason,
-                is_retried=is_retried,
+                again=again,
                 is_ended_by_user=is_ended_by_user,
             )
         )
@@ -283,22 +291,43 @@ class Tuner:
                 if quality is None:
                     continue
             self._ledger.tell(trial, quality)
+            self._require_sound_workload()
 
     def _require_sound_workload(self) -> None:
         """Stop when nothing works and most fails alike: the workload is broken, not the configs.
 
-        One that runs out of memory instead has not come as far as the fault.
+        One that runs out of memory instead has not come as far as the fault. One that completes
+        works, unless its quality was lost.
         """
         trials = self._ledger.trials.values()
-        if any(t.outcome == Outcome.COMPLETED for t in trials):
+        if any(t.state == TrialState.MEASURED or t.is_feasible for t in trials):
             return
-        faults = Counter(t.reason for t in trials if t.outcome == Outcome.INVALID)
+        at_fault = (Outcome.INVALID, Outcome.COMPLETED)
+        faults = Counter(t.reason for t in trials if t.outcome in at_fault)
         for reason, count in faults.most_common(1):
             if count >= (MAX_SAME_FAULT if len(trials) == count else 2 * MAX_SAME_FAULT):
                 raise WorkloadError(
                     f"{count} of {len(trials)} trials of {self._spec.workload} fail the same "
-                    f"way, and none completes: {reason}"
+                    f"way, and none succeeds: {reason}"
                 )
+
+    def _require_sound_evaluation(self, job: QualityJob, measurement: Measurement) -> None:
+        """Stop when the workload's own code fails in plain fp32, before any quality is known.
+
+        In another dtype it says nothing of fp32: such as NumPy's lack of bf16.
+        """
+        failure = measurement.failure
+        is_theirs = failure is not None and failure.is_users_fault
+        if is_theirs and job.config.amp_dtype == AmpDtype.FP32 and not self._desk.knows_any:
+            assert failure is not None
+            lost = self._desk.lost_quality(measurement)
+            for trial in self._ledger.unscored:
+                self._ledger.tell(trial, lost)
+            raise WorkloadError(
+                f"workload {self._spec.workload} trains, and then does not {failure.phase}: "
+                f"{failure.reason}; mend it, or leave quality out with "
+                "--objectives cost,throughput"
+            )
 
     def _abandon(self) -> None:
         """Give up what is still under way, so that no trial stays leased."""
@@ -308,6 +337,9 @@ class Tuner:
         self._in_flight.clear()
 
     def _beat(self) -> None:
+        """Do what is due between two results: obey, renew the lease, and say how it stands."""
+        if self._stop.level >= 2:
+            self._workers.cancel_all()
         if time.monotonic() - self._renewed >= RENEW_SECONDS:
             self._renew()
         self._listen(
@@ -336,19 +368,31 @@ class Tuner:
     def _stop_reason(self) -> str:
         if self._stop.level:
             return "stopped by the user"
-        return self._spending.reached() or "every config of the space is tried or ruled out"
+        reached = self._spending.reached()
+        reason = reached or "every config of the space is tried or ruled out"
+        return reason + source_counts(list(self._ledger.trials.values()))
 
     def _conclude(self) -> StudyResult:
         unscored = self._ledger.unscored
         if not self._ledger.front and not unscored and not self._stop.level:
-            trials = list(self._ledger.trials.values())
-            budget = self._spec.memory_budget_bytes
-            raise NothingFitsError(nothing_fits(trials, budget, self._last_lost))
+            raise self._fruitless()
         return StudyResult(
             state=self._state(),
             stop_reason=self._stop_reason(),
             front=tuple(self._ledger.front),
             recommendation=self._ledger.recommendation,
+            baseline=baseline_of(self._ledger.trials.values(), self._record),
+            reruns=dict(self._ledger.reruns),
             num_unscored=len(unscored),
             spending=self._spending,
         )
+
+    def _fruitless(self) -> AutotuneError | TrialError:
+        """Return the error of a study that ended without a point."""
+        trials = list(self._ledger.trials.values())
+        if self._ledger.reruns:
+            return NothingFitsError(nothing_again(self._ledger.reruns))
+        if any(trial.outcome == Outcome.COMPLETED for trial in trials):
+            return WorkloadError(nothing_scored(trials))
+        budget = self._spec.memory_budget_bytes
+        return NothingFitsError(nothing_fits(trials, budget, self._record.facts, self._last_lost))

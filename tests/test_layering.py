@@ -12,8 +12,8 @@ TRIALS_WITH_TORCH = {
     for name in (
         *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
         *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
-        *("pretrained", "profiling", "ranks", "runner", "samples", "techniques", "training"),
-        *("transformer", "vision", "warm_up", "workload", "zero"),
+        *("pretrained", "profiling", "ranks", "rehearsal", "runner", "samples", "techniques"),
+        *("training", "transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {
@@ -41,14 +41,16 @@ DOORS = {
 }
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
-    {"errors", "rates", "records"},
-    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "events"},
+    {"errors", "figures", "rates", "records"},
+    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"},
+    {"reruns", "events"},
     {"documents", "needs"},
     {"exports"},
     {"store", "workers"},
     {"optimizer"},
-    {"quality", "ledger"},
+    {"quality", "ledger", "confirming"},
     {"tuner"},
+    {"inspection", "planning"},
     {"doctor", "session"},
     {"cli"},
 ]

@@ -115,7 +115,7 @@ def from_exception(error: BaseException, evidence: Evidence) -> tuple[Outcome, F
     return Outcome.INVALID, Failure(
         reason=str(error) if is_ours else f"{_text(error)}{_place(error, evidence.workload_file)}",
         phase=evidence.phase,
-        is_users_fault=is_ours or evidence.phase in ("load", "build", "train"),
+        is_users_fault=is_ours or evidence.phase in ("load", "build", "train", "evaluate"),
     )
 
 

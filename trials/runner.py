@@ -41,6 +41,7 @@ from trials.outcomes import (
 from trials.profiling import profile_steps
 from trials.ranks import Ranks, join_ranks
 from trials.references import source_file
+from trials.rehearsal import rehearse_evaluation
 from trials.spec import Task, TrialSpec
 from trials.techniques import missing_techniques
 from trials.timing import (
@@ -356,6 +357,8 @@ def _rehearse(trial: Trial, workload: Workload, model: nn.Module, sample: Batch)
     """Take a step that may show a fault; one that has no room says nothing of smaller configs."""
     try:
         rehearse_step(workload, model, sample, trial.device)
+        trial.enter("evaluate")
+        rehearse_evaluation(workload, model, trial.device)
     except Exception as error:
         if not trial.is_out_of_memory(error):
             raise

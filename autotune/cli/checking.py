@@ -6,11 +6,15 @@ import typer
 
 from autotune.cli.options import Output
 from autotune.cli.tables import write_documents, write_table
-from autotune.doctor import Status, run_checks, this_machine
+from autotune.doctor import Status, run_checks
 from autotune.errors import REPLIES
+from autotune.inspection import this_machine
 from autotune.settings import Settings
 from trials.codec import to_plain
-from trials.errors import TrialSetupError
+from trials.errors import TrialSetupError, WorkloadError
+
+WIDEST = 100
+"""Columns of the table where no terminal says how many there are: it is prose, not numbers."""
 
 
 def build_and_tell() -> None:
@@ -29,13 +33,19 @@ def _say(line: str) -> None:
 
 
 def show_checks(settings: Settings, output: Output) -> None:
-    """Write what every check found, and exit as for a machine that cannot run trials if so."""
+    """Write what every check found.
+
+    Exits as for a machine that cannot run trials if so, or else as for a workload that cannot.
+    """
     with this_machine() as machine:
         checks = run_checks(settings, machine)
     if output == Output.TABLE:
         rows = [[check.name, check.status, check.found, check.remedy] for check in checks]
-        write_table("Checks", ["check", "status", "found", "remedy"], rows)
+        write_table("Checks", ["check", "status", "found", "remedy"], rows, widest=WIDEST)
     else:
         write_documents([to_plain(check) for check in checks], output)
-    if any(check.status == Status.FAILED for check in checks):
-        raise typer.Exit(REPLIES[TrialSetupError].exit_code)
+    failed = [check for check in checks if check.status == Status.FAILED]
+    if failed:
+        is_theirs = all(check.is_users_fault for check in failed)
+        error = WorkloadError if is_theirs else TrialSetupError
+        raise typer.Exit(REPLIES[error].exit_code)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune.cli import options as opt
+from autotune.cli.interrupts import leave_on_interrupt
 
 app = typer.Typer(
     name="autotune",
@@ -60,6 +61,7 @@ def run(
     objectives: opt.Objectives = None,
     sampler: opt.Sampler = None,
     quality_repeats: opt.QualityRepeats = None,
+    confirm: opt.Confirm = None,
     slots: opt.Slots = None,
     local: opt.Local = None,
     ray_address: opt.RayAddress = None,
@@ -78,6 +80,7 @@ def run(
 
     Without any flag it trains byte-gpt, a small transformer, on this machine.
     """
+    leave_on_interrupt()
     from autotune.cli.running import run_and_show
 
     opt.set_verbosity(verbose, quiet)
@@ -92,6 +95,7 @@ def resume(
     seconds: opt.Seconds = None,
     device_seconds: opt.DeviceSeconds = None,
     usd: opt.Usd = None,
+    confirm: opt.Confirm = None,
     slots: opt.Slots = None,
     local: opt.Local = None,
     ray_address: opt.RayAddress = None,
@@ -101,6 +105,7 @@ def resume(
     quiet: opt.Quiet = False,
 ) -> None:
     """Go on with a study where it stopped; a larger budget may be given."""
+    leave_on_interrupt()
     from autotune.cli.running import resume_and_show
 
     opt.set_verbosity(verbose, quiet)
@@ -136,6 +141,7 @@ def probe(
     quiet: opt.Quiet = False,
 ) -> None:
     """Measure one config once: where its memory and its time go. Writes only a profile."""
+    leave_on_interrupt()
     from autotune.cli.running import probe_and_show
 
     opt.set_verbosity(verbose, quiet)

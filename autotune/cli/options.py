@@ -80,6 +80,12 @@ QualityRepeats = Annotated[
     int | None,
     typer.Option(help="Seeds over which the noise of quality is measured."),
 ]
+Confirm = Annotated[
+    bool | None,
+    typer.Option(
+        "--confirm/--no-confirm", help="Run the recommended config a second time, at the end."
+    ),
+]
 Slots = Annotated[int | None, typer.Option(help="Trials at once.")]
 Local = Annotated[
     bool | None,

@@ -14,6 +14,7 @@ from autotune.events import (
     Event,
     Heartbeat,
     Listener,
+    PointRerun,
     QualityMeasured,
     StudyBegan,
     TrialLost,
@@ -21,11 +22,14 @@ from autotune.events import (
     TrialTold,
     WorkersStarting,
 )
+from autotune.figures import shown_bytes, shown_number, shown_usd
 from autotune.objective import direction_of, value_of
 from autotune.records import Objective, Source, StudyRecord, TrialRecord
-from autotune.summary import data_bound_text, shown_bytes
+from autotune.reruns import rerun_numbers
+from autotune.summary import data_bound_text, short_reason
 from trials.measurement import Direction, Outcome
 
+REASON_LENGTH = 200
 UNITS = {Objective.COST: "$/M samples", Objective.THROUGHPUT: "samples/s"}
 
 
@@ -40,6 +44,7 @@ class Progress:
         self._beat = Heartbeat(
             num_trials=0, num_in_flight=0, seconds=0, device_seconds=0, usd=0, front=()
         )
+        self._faults: set[str] = set()
         self._live: Live | None = None
 
     @contextmanager
@@ -57,22 +62,30 @@ class Progress:
         if isinstance(event, StudyBegan):
             self._study = event.study
             self._write(_introduction(event))
-        elif isinstance(event, WorkersStarting):
-            self._write(f"starting workers {event.where}")
         elif isinstance(event, TrialTold):
             self._count(event.trial)
-            self._write(_told_line(event.trial))
-        elif isinstance(event, TrialLost):
-            self._write(_lost_line(event))
+            assert self._study is not None
+            self._write(_told_line(event.trial, self._study))
         elif isinstance(event, QualityMeasured):
-            self._write(_quality_line(event))
+            self._write_quality(event)
         elif isinstance(event, Heartbeat):
             self._beat = event
+        elif not isinstance(event, TrialStarted):
+            self._write(_line_of(event))
         if self._live is not None and not isinstance(event, TrialStarted):
             self._live.update(self._panel())
 
     def _count(self, trial: TrialRecord) -> None:
         self._counts[str(trial.outcome)] += 1
+
+    def _write_quality(self, event: QualityMeasured) -> None:
+        """Write a quality, and a fault once for all classes and seeds that it stops."""
+        reading, reason = event.measurement.quality, event.measurement.reason
+        if reading is None and reason in self._faults:
+            return
+        self._faults.add(reason)
+        found = reason if reading is None else f"{reading.value:.4f}"
+        self._write(f"quality of {event.numerics}, seed {event.seed}: {found}")
 
     def _write(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
@@ -90,7 +103,7 @@ class Progress:
         )
         panel.add_row(
             f"{self._beat.seconds:.0f} s, {self._beat.device_seconds:.0f} device-s, "
-            f"${self._beat.usd:.4f}{self._left()}"
+            f"{shown_usd(self._beat.usd)}{self._left()}"
         )
         if self._study is not None and self._beat.front:
             panel.add_row("best: " + ", ".join(_bests(self._study, self._beat.front)))
@@ -120,36 +133,40 @@ def _introduction(event: StudyBegan) -> str:
     return "\n".join(lines)
 
 
-def _told_line(trial: TrialRecord) -> str:
-    head = f"trial {trial.number}: {trial.config}: "
-    scores = trial.scores
-    cached = " (from the store)" if trial.source == Source.CACHED else ""
+def _told_line(trial: TrialRecord, study: StudyRecord) -> str:
+    mark = " (baseline)" if trial.config == study.spec.baseline else ""
+    cached = f" ({trial.source})" if trial.source == Source.CACHED else ""
+    head, scores = f"trial {trial.number}{mark}: {trial.config}: ", trial.scores
+    reason = short_reason(trial, study.spec.memory_budget_bytes, REASON_LENGTH)
     if trial.outcome != Outcome.COMPLETED or scores.throughput_samples_per_second is None:
-        return f"{head}{str(trial.outcome).replace('_', ' ')}{_why(trial)}{cached}"
+        return f"{head}{reason or str(trial.outcome).replace('_', ' ')}{cached}"
     assert trial.measurement is not None and trial.measurement.memory is not None
+    assert scores.cost_usd_per_million_samples is not None
     waits = data_bound_text(trial.measurement.timing)
     share = scores.throughput_half_width / scores.throughput_samples_per_second
     return (
-        f"{head}{scores.throughput_samples_per_second:.4g} samples/s ±{share:.1%}, "
-        f"${scores.cost_usd_per_million_samples:.4g}/M, "
+        f"{head}{shown_number(scores.throughput_samples_per_second)} samples/s ±{share:.1%}, "
+        f"${shown_number(scores.cost_usd_per_million_samples)}/M, "
         f"{shown_bytes(trial.measurement.memory.peak_device_bytes)}"
         f"{f', {waits}' if waits else ''}{cached}"
+        f"{f'; not scored: {reason}' if reason and reason != waits else ''}"
     )
+
+
+def _line_of(event: WorkersStarting | TrialLost | PointRerun) -> str:
+    if isinstance(event, WorkersStarting):
+        return f"starting workers {event.where}"
+    return _lost_line(event) if isinstance(event, TrialLost) else _rerun_line(event)
 
 
 def _lost_line(event: TrialLost) -> str:
     if event.is_ended_by_user:
-        return f"trial {event.number}: ended before its result; resume runs it again"
-    again = "tried again" if event.is_retried else "given up"
+        return (
+            f"trial {event.number}: ended before its result; resume runs it again as trial "
+            f"{event.again}"
+        )
+    again = "given up" if event.again is None else f"run again as trial {event.again}"
     return f"trial {event.number}: lost, {again}: {event.reason}"
-
-
-def _why(trial: TrialRecord) -> str:
-    """Return what a person wants to know first of a trial that did not complete."""
-    failure = None if trial.measurement is None else trial.measurement.failure
-    if failure is not None and failure.attempted_bytes is not None:
-        return f", needs at least {shown_bytes(failure.attempted_bytes)}"
-    return f": {trial.reason.partition(chr(10))[0][:160]}"
 
 
 def _quality_line(event: QualityMeasured) -> str:
@@ -162,9 +179,18 @@ def _quality_line(event: QualityMeasured) -> str:
     return f"{line} (evaluated {size} at a time, more ran out of memory)"
 
 
+def _rerun_line(event: PointRerun) -> str:
+    head = f"trial {event.number} a second time: "
+    if event.rerun is None:
+        return f"{head}{event.measurement.reason}, which says nothing of its config"
+    if event.rerun.is_confirmed:
+        return f"{head}{rerun_numbers(event.measurement)}, confirmed"
+    return f"{head}not confirmed, so not recommended: {event.rerun.objection}"
+
+
 def _bests(study: StudyRecord, front: Sequence[TrialRecord]) -> Iterator[str]:
     for objective in study.spec.objectives:
         direction = direction_of(objective, study.facts.quality_direction)
         values = [v for trial in front if (v := value_of(trial.scores, objective)) is not None]
         best = (min if direction == Direction.MINIMIZE else max)(values)
-        yield f"{best:.4g} {UNITS.get(objective, study.facts.quality_name)}"
+        yield f"{shown_number(best)} {UNITS.get(objective, study.facts.quality_name)}"

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import fields
 from typing import Any
 
 import typer
 
+from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.options import Output
 from autotune.cli.tables import front_table, studies_table, trials_table, write_documents
 from autotune.documents import trial_columns, trial_document
@@ -16,16 +16,15 @@ from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
 from autotune.optimizer.study import delete_optuna_study, opened_storage
 from autotune.records import StudyRecord, StudyState, StudySummary, TrialRecord
+from autotune.reruns import Rerun, reruns_of, verdict_text
 from autotune.settings import Settings, default_store, default_store_path
 from autotune.store.base import StudyStore
 from autotune.store.leases import this_process
 from autotune.store.migrate import migrate
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
-from autotune.summary import shown_state, stopped_text
+from autotune.summary import against_baseline, baseline_of, shown_state, stopped_text
 from trials.codec import to_plain
-
-INTERRUPTED = 130
 
 
 def show_studies(settings: Settings, output: Output) -> None:
@@ -43,14 +42,18 @@ def show_studies(settings: Settings, output: Output) -> None:
 def show_trials(settings: Settings, output: Output) -> None:
     """Write every trial of a study."""
     name = _name(settings)
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found, is_driven = store.study(name), store.trials(name), name in store.driven()
+        reruns = _reruns(store, study)
     if study.state == StudyState.RUNNING and not is_driven:
         sys.stderr.write(f"study {name}: {stopped_text(name)}\n")
     if output == Output.TABLE:
-        trials_table(study, found, is_driven)
+        trials_table(study, found, is_driven, reruns)
         return
-    documents = [trial_document(trial, study, is_driven=is_driven) for trial in found]
+    documents = [
+        trial_document(trial, study, is_driven=is_driven, rerun=reruns.get(trial.number))
+        for trial in found
+    ]
     write_documents(documents, output, trial_columns(study))
 
 
@@ -60,13 +63,14 @@ def show_front(settings: Settings, output: Output) -> None:
     Raises:
         NoMeasurementsError: It has none yet.
     """
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found = _front(store, _name(settings))
         recommended = store.recommended(_name(settings))
+        reruns = _reruns(store, study)
     if output == Output.TABLE:
         front_table(study, found, recommended)
         return
-    documents = [trial_document(trial, study) for trial in found]
+    documents = [trial_document(trial, study, rerun=reruns.get(trial.number)) for trial in found]
     write_documents(documents, output, trial_columns(study))
 
 
@@ -76,12 +80,15 @@ def show_best(settings: Settings, output: Output) -> None:
     Raises:
         NoMeasurementsError: There is none yet.
     """
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found = _front(store, _name(settings))
+        baseline = baseline_of(store.trials(_name(settings)), study)
+        reruns = _reruns(store, study)
     chosen = recommend(found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
     best = [trial for trial in found if trial.number == chosen.number]
-    document = {**trial_document(best[0], study), "recommendation": chosen.reason}
+    document = trial_document(best[0], study, rerun=reruns.get(chosen.number))
+    document["recommendation"] = chosen.reason
     if output == Output.JSON:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif output == Output.CSV:
@@ -89,6 +96,10 @@ def show_best(settings: Settings, output: Output) -> None:
     else:
         front_table(study, best, chosen.number)
         sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+        sys.stdout.write(verdict_text(chosen.number, reruns))
+        if baseline is not None:
+            words = against_baseline(best[0], baseline, study.spec.memory_budget_bytes)
+            sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
 
 
 def migrate_store(settings: Settings) -> None:
@@ -107,12 +118,12 @@ def delete_study(settings: Settings, *, asks: bool) -> None:
     Raises:
         SettingsError: Nobody is there to agree.
     """
-    with _reading(settings) as existing:
+    with closing(StoreReader.open(settings.store)) as existing:
         state = existing.study(_name(settings)).state
     if asks and not _is_agreed(f"delete study {_name(settings)!r} from the store?"):
         sys.stderr.write("nothing deleted\n")
         return
-    with _opened(settings) as store:
+    with closing(SqlStore.open(settings.store)) as store:
         epoch = store.claim(_name(settings), this_process(), lease_seconds=30.0)
         store.release(_name(settings), epoch, state, "being deleted")
         # Optuna's part first: should this end in between, the study is there to delete again.
@@ -140,7 +151,7 @@ def _studies(settings: Settings) -> tuple[list[StudySummary], frozenset[str]]:
     """Return the studies, and which of them a living driver runs; none if nothing was begun."""
     if settings.store == default_store() and not default_store_path().exists():
         return [], frozenset()
-    with _reading(settings) as store:
+    with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         return store.studies(), store.driven()
 
 
@@ -150,27 +161,14 @@ def _study_document(study: StudySummary, is_driven: bool) -> dict[str, Any]:
     return {**to_plain(study), **changed}
 
 
-@contextmanager
-def _reading(settings: Settings) -> Iterator[StoreReader]:
-    store = StoreReader.open(settings.store)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def _opened(settings: Settings) -> Iterator[StudyStore]:
-    store = SqlStore.open(settings.store)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
 def _name(settings: Settings) -> str:
     assert settings.study is not None
     return settings.study
+
+
+def _reruns(store: StudyStore, study: StudyRecord) -> dict[int, Rerun]:
+    later = store.later_measurements(study.spec.name)
+    return reruns_of(later, study.spec.memory_budget_bytes)
 
 
 def _front(store: StudyStore, name: str) -> tuple[StudyRecord, list[TrialRecord]]:

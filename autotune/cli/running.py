@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import FrameType
 import typer
 from rich.console import Console
 
+from autotune.cli.interrupts import INTERRUPTED, STOPPING
 from autotune.cli.options import Output
 from autotune.cli.profiles import prepare_folder, show_profile, tell_why_none
 from autotune.cli.progress import Progress
@@ -18,17 +20,25 @@ from autotune.cli.tables import front_table, mib, write_documents, write_table
 from autotune.documents import trial_document
 from autotune.errors import REPLIES, NothingFitsError
 from autotune.events import Listener
+from autotune.figures import rounded_up, shown_usd
 from autotune.records import StudyRecord, StudyState
+from autotune.reruns import verdict_text
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
-from autotune.summary import data_bound_text, data_bound_warning
-from autotune.tuner import StopSwitch, StudyResult
+from autotune.stopping import StopSwitch
+from autotune.summary import (
+    against_baseline,
+    data_bound_text,
+    data_bound_warning,
+    failure_words,
+    resting_bytes,
+)
+from autotune.tuner import StudyResult
 from search_spaces import OffloadTarget
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
-from trials.measurement import Outcome, Place, StepTiming
+from trials.measurement import Failure, Outcome, Place, StepTiming, Where
 
-INTERRUPTED = 130
 NOTHING_FITS = REPLIES[NothingFitsError].exit_code
 MACHINE_FAULT = REPLIES[TrialSetupError].exit_code
 KIND_ROWS = {
@@ -96,7 +106,7 @@ def probe_and_show(
     """
     if profile_to is not None:
         prepare_folder(settings, profile_to, replaces=replaces)
-    with _interruptible(StopSwitch()):
+    with _interruptible(StopSwitch(), idle="stopped; nothing is written"):
         found = probe(settings, pins, profile_to)
     if output == Output.TABLE:
         _probe_tables(found)
@@ -113,25 +123,35 @@ def probe_and_show(
 
 
 def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
-    stop = StopSwitch()
+    started, stop = time.monotonic(), StopSwitch()
     progress = Progress(Console(stderr=True, quiet=is_quiet))
     with progress.shown() as listen, _interruptible(stop):
         study, result = run(listen, stop)
     if output == Output.TABLE:
         _result_tables(study, result)
     else:
-        write_documents([trial_document(trial, study) for trial in result.front], output)
+        documents = [
+            trial_document(trial, study, rerun=result.reruns.get(trial.number))
+            for trial in result.front
+        ]
+        write_documents(documents, output)
     if not is_quiet:
-        sys.stderr.write(_closing(study, result))
+        sys.stderr.write(_closing(study, result, time.monotonic() - started))
     if result.state == StudyState.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager
-def _interruptible(stop: StopSwitch) -> Iterator[None]:
+def _interruptible(
+    stop: StopSwitch, idle: str = "stopped before a trial could run"
+) -> Iterator[None]:
     """Make Ctrl-C a request: once to stop asking, twice to end what runs, thrice to leave.
 
     SIGTERM, which a scheduler sends shortly before it kills, ends what runs at once.
+
+    Args:
+        stop: Pressed.
+        idle: Said at the end where no study was under way yet.
     """
 
     def on_terminate(number: int, frame: FrameType | None) -> None:
@@ -145,6 +165,7 @@ def _interruptible(stop: StopSwitch) -> Iterator[None]:
         elif stop.level == 2 and stop.is_watched:
             sys.stderr.write("ending the trials under way\n")
         else:
+            sys.stderr.write(STOPPING)
             raise KeyboardInterrupt
 
     before = {
@@ -154,7 +175,7 @@ def _interruptible(stop: StopSwitch) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write("stopped before a trial could run\n" if stop.level < 3 else "stopped\n")
+        sys.stderr.write(f"{'stopped' if stop.was_watched else idle}\n")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         for number, handler in before.items():
@@ -163,34 +184,51 @@ def _interruptible(stop: StopSwitch) -> Iterator[None]:
 
 def _result_tables(study: StudyRecord, result: StudyResult) -> None:
     chosen = result.recommendation
-    front_table(study, result.front, None if chosen is None else chosen.number)
-    if chosen is not None:
-        sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+    if chosen is None:
+        waiting = f": {_waiting(result.num_unscored)}" if result.num_unscored else ""
+        sys.stdout.write(f"no point yet{waiting}\n")
+        return
+    front_table(study, result.front, chosen.number)
+    sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+    sys.stdout.write(verdict_text(chosen.number, result.reruns))
+    if result.baseline is not None:
+        best = next(trial for trial in result.front if trial.number == chosen.number)
+        words = against_baseline(best, result.baseline, study.spec.memory_budget_bytes)
+        sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
 
 
-def _closing(study: StudyRecord, result: StudyResult) -> str:
+def _closing(study: StudyRecord, result: StudyResult, wall_seconds: float) -> str:
     name, spending = study.spec.name, result.spending
     waits = data_bound_warning(result.front)
     lines = [
         *([waits] if waits else []),
         f"study {name} {result.state}: {result.stop_reason}",
-        f"it cost {spending.seconds:.0f} s, {spending.device_seconds:.0f} device-seconds, "
-        f"${spending.usd:.4f} at the device rate of {study.spec.rates.dated}",
+        f"its trials so far took {spending.seconds:.0f} s of wall time and "
+        f"{spending.device_seconds:.0f} device-seconds, {shown_usd(spending.usd)} at the device "
+        f"rate of {study.spec.rates.dated}; this command took {wall_seconds:.0f} s",
     ]
-    if result.num_unscored:
-        lines.append(f"{result.num_unscored} measured trial(s) wait for their quality")
+    if result.num_unscored and result.front:
+        lines.append(_waiting(result.num_unscored))
     if result.state == StudyState.INTERRUPTED:
         lines.append(f"go on with: autotune resume {name}")
+    elif spending.session_device_seconds == 0 and spending.remedy() is not None:
+        lines.append(f"nothing was left to run; to go on, {spending.remedy()}")
     elif result.recommendation is not None:
         lines.append(f"take it with you: autotune export {name} --format toml")
     return "\n".join(lines) + "\n"
 
 
+def _waiting(num_unscored: int) -> str:
+    if num_unscored == 1:
+        return "1 measured trial waits for its quality"
+    return f"{num_unscored} measured trials wait for their quality"
+
+
 def _probe_tables(found: Probe) -> None:
     measurement = found.measurement
     sys.stdout.write(f"{found.config}: {str(measurement.outcome).replace('_', ' ')}\n")
-    if measurement.reason:
-        sys.stdout.write(f"{measurement.reason}\n")
+    if measurement.failure is not None:
+        sys.stdout.write(f"{_why(found, measurement.failure)}\n")
     if measurement.memory is not None:
         write_table("Memory", ["kind", "MiB", "where"], _memory_rows(found))
         sys.stdout.write(MEMORY_NOTE if measurement.memory.by_kind else "")
@@ -203,6 +241,26 @@ def _probe_tables(found: Probe) -> None:
         sys.stdout.write(f"last lines of the trial:\n{measurement.failure.log_tail}\n")
 
 
+def _why(found: Probe, failure: Failure) -> str:
+    """Return what went wrong and what helps, with what was raised in brackets."""
+    if found.measurement.outcome != Outcome.OUT_OF_MEMORY:
+        return failure.reason
+    words = failure_words(Outcome.OUT_OF_MEMORY, failure, found.memory_budget_bytes)
+    return f"{words}; {_remedy(found, failure)} [{failure.reason.partition(chr(10))[0]}]"
+
+
+def _remedy(found: Probe, failure: Failure) -> str:
+    if failure.where == Where.HOST:
+        return "end other programs, or keep less on the host: --set offload_target=none"
+    less = [", a smaller --set micro_batch_size"] if found.config.micro_batch_size > 1 else []
+    if found.config.checkpoint_interval == 0 and found.facts.num_blocks:
+        less.append(", --set checkpoint_interval=1")
+    resting = resting_bytes(found.config, found.facts)
+    advised = rounded_up(2 * max(failure.attempted_bytes or 0, resting))
+    less.append(" or a smaller model")
+    return f"give --memory-budget {advised}{''.join(less)}"
+
+
 def _memory_rows(found: Probe) -> list[list[str]]:
     memory = found.measurement.memory
     assert memory is not None
@@ -213,7 +271,9 @@ def _memory_rows(found: Probe) -> list[list[str]]:
         for place, size in places.items()
         if size or len(places) == 1
     ]
-    rows.append(["peak on the device", mib(memory.peak_device_bytes), ""])
+    has_completed = found.measurement.outcome == Outcome.COMPLETED
+    peak = "peak on the device" if has_completed else "held when it ended"
+    rows.append([peak, mib(memory.peak_device_bytes), ""])
     if memory.peak_reserved_bytes is not None:
         rows.append(["peak reserved by the allocator", mib(memory.peak_reserved_bytes), ""])
     rows.append(["memory budget", mib(found.memory_budget_bytes), ""])

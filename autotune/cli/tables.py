@@ -14,9 +14,11 @@ from rich.text import Text
 
 from autotune.cli.options import Output
 from autotune.documents import flattened
+from autotune.figures import shown_number
 from autotune.records import Objective, Source, StudyRecord, StudySummary, TrialRecord
+from autotune.reruns import Rerun
 from autotune.summary import short_reason, shortened, shown_state, trial_state
-from trials.measurement import Measurement
+from trials.measurement import Measurement, Outcome
 
 MIB = 1024**2
 NONE = "-"
@@ -27,7 +29,7 @@ LEFT = {
 """Columns of words; the others hold numbers."""
 GAP = 2
 """Spaces between columns."""
-NARROW = 14
+NARROW = 16
 """Width to which words are wrapped where the terminal has no room."""
 
 
@@ -53,14 +55,25 @@ def write_documents(
     sys.stdout.write(text.getvalue())
 
 
-def write_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table to standard output, as wide as its content where nobody watches.
+def write_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    widest: int | None = None,
+) -> None:
+    """Write a table to standard output.
 
     In a terminal words are wrapped to its width. Numbers never are: a terminal that is too
     narrow even so gets lines that are longer than it.
+
+    Args:
+        title: Of the table.
+        columns: Their names.
+        rows: Their cells.
+        widest: Width to wrap to where nobody watches; None for as wide as the content.
     """
     console = Console(file=sys.stdout)
-    widths = _widths(columns, rows, console.width if console.is_terminal else None)
+    widths = _widths(columns, rows, console.width if console.is_terminal else widest)
     console.width = max(sum(widths) + GAP * len(widths), cell_len(title))
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name, width in zip(columns, widths, strict=True):
@@ -81,7 +94,7 @@ def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: i
         [
             "*" if trial.number == recommended else "",
             str(trial.number),
-            str(trial.config),
+            _config(trial, study),
             _plus_minus(trial.scores.cost_usd_per_million_samples, trial.scores.cost_half_width),
             _plus_minus(
                 trial.scores.throughput_samples_per_second, trial.scores.throughput_half_width
@@ -95,27 +108,35 @@ def front_table(study: StudyRecord, front: Sequence[TrialRecord], recommended: i
     columns += [quality] if quality else []
     write_table(f"Front of {study.spec.name}", [*columns, "peak MiB"], rows)
     if quality and noise is not None:
-        sys.stdout.write(f"Noise of {study.facts.quality_name}: ±{noise:.2g} (95 %, one run)\n")
+        sys.stdout.write(
+            f"Noise of {study.facts.quality_name}: ±{shown_number(noise, 2)} (95 %, one run)\n"
+        )
 
 
-def trials_table(study: StudyRecord, trials: Sequence[TrialRecord], is_driven: bool) -> None:
+def trials_table(
+    study: StudyRecord,
+    trials: Sequence[TrialRecord],
+    is_driven: bool,
+    reruns: Mapping[int, Rerun],
+) -> None:
     """Write all trials by number.
 
     Args:
         study: Theirs.
         trials: To list.
         is_driven: Whether a living driver runs the study, and so the trials under way.
+        reruns: What second runs said, by number of the trial.
     """
     rows = [
         [
             str(trial.number),
-            str(trial.config),
+            _config(trial, study),
             _outcome(trial, is_driven),
             _number(trial.scores.cost_usd_per_million_samples),
             _number(trial.scores.throughput_samples_per_second),
             _number(trial.scores.quality),
             _peak(trial.measurement),
-            short_reason(trial),
+            _reason(trial, study, reruns.get(trial.number)),
         ]
         for trial in trials
     ]
@@ -150,21 +171,36 @@ def studies_table(studies: Sequence[StudySummary], driven: Container[str]) -> No
 
 
 def mib(size: int | None) -> str:
-    """Return bytes as MiB, to a tenth."""
-    return NONE if size is None else f"{size / MIB:,.1f}"
+    """Return bytes as MiB: to a tenth, or in two digits below one."""
+    if size is None:
+        return NONE
+    return f"{size / MIB:,.1f}" if size >= MIB else shown_number(size / MIB, 2)
 
 
 def _peak(measurement: Measurement | None) -> str:
-    memory = None if measurement is None else measurement.memory
-    return NONE if memory is None else mib(memory.peak_device_bytes)
+    """Return the peak of a trial that completed: what another held when it broke is no peak."""
+    if measurement is None or measurement.outcome != Outcome.COMPLETED:
+        return NONE
+    return NONE if measurement.memory is None else mib(measurement.memory.peak_device_bytes)
+
+
+def _reason(trial: TrialRecord, study: StudyRecord, rerun: Rerun | None) -> str:
+    if rerun is not None and rerun.objection:
+        return shortened(f"a second run: {rerun.objection}")
+    return short_reason(trial, study.spec.memory_budget_bytes)
+
+
+def _config(trial: TrialRecord, study: StudyRecord) -> str:
+    mark = " (baseline)" if trial.config == study.spec.baseline else ""
+    return f"{trial.config}{mark}"
 
 
 def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:.4g}"
+    return NONE if value is None else shown_number(value)
 
 
 def _plus_minus(value: float | None, half_width: float) -> str:
-    return NONE if value is None else f"{value:.4g} ±{half_width:.2g}"
+    return NONE if value is None else f"{shown_number(value)} ±{shown_number(half_width, 2)}"
 
 
 def _outcome(trial: TrialRecord, is_driven: bool) -> str:

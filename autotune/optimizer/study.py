@@ -117,13 +117,14 @@ class OptunaStudy:
         """Whether a config is enqueued, or any is left that the sampler may propose."""
         return self._num_waiting > 0 or self._sampler.has_open
 
-    def enqueue(self, config: TrainingConfig, attempt: int = 1) -> None:
-        """Have a config asked before the sampler's own proposals."""
+    def enqueue(self, config: TrainingConfig, attempt: int = 1) -> int:
+        """Have a config asked before the sampler's own proposals; return its trial's number."""
         values = config.as_dict()
         params = {name: values[name] for name in self._sampler.distributions}
         self._study.enqueue_trial(params, user_attrs={_ATTEMPT: attempt})
         self._num_waiting += 1
-        self._next_number += 1
+        self._next_number = len(self._study.get_trials(deepcopy=False))
+        return self._next_number - 1
 
     def ask(self) -> tuple[int, TrainingConfig, int]:
         """Return the next trial: its number, config and attempt. It is RUNNING from now on."""

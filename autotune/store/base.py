@@ -116,6 +116,13 @@ class StudyStore(ABC):
         """Return every measurement of a key, newest first."""
 
     @abstractmethod
+    def later_measurements(self, study: str) -> dict[int, list[StoredMeasurement]]:
+        """Return the measurements of each trial's key that came after its own, newest first.
+
+        By number; a trial without any is left out.
+        """
+
+    @abstractmethod
     def record_quality(self, quality: StoredQuality) -> None:
         """Keep a quality run; a second one of the same key and seed replaces the first."""
 
@@ -126,6 +133,8 @@ class StudyStore(ABC):
     @abstractmethod
     def tell_trial(self, trial: TrialRecord, scores: Scores, violation: float) -> None:
         """Set a measured or predicted trial's scores and make it ``told``, or tell it anew.
+
+        A reason that the trial has now, such as a lost quality, replaces the stored one.
 
         Raises:
             StoreError: The trial has no result.

@@ -1,6 +1,8 @@
 """A store to look at: one that is there, on connections that cannot change it."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, func, literal, select
@@ -8,11 +10,10 @@ from sqlalchemy import ColumnElement, Connection, func, literal, select
 from autotune.errors import StoreError
 from autotune.records import Owner
 from autotune.store.engine import READ_ONLY, normalise_url, open_reading_engine
-from autotune.store.faults import database_faults
 from autotune.store.leases import is_held
 from autotune.store.migrate import require_made
 from autotune.store.schema import STUDIES
-from autotune.store.sql import SqlStore
+from autotune.store.sql import SqlStore, transaction
 
 
 class StoreReader(SqlStore):
@@ -35,9 +36,20 @@ class StoreReader(SqlStore):
             raise
         return cls(engine)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """Yield a reader for which the store stands still: all it returns is of one moment."""
+        engine = self._writer
+        if engine.dialect.name == "postgresql":
+            engine = engine.execution_options(isolation_level="REPEATABLE READ")
+        with transaction(engine) as connection:
+            still = type(self)(self._writer)
+            still._reader = connection
+            yield still
+
     def driven(self) -> frozenset[str]:
         """Return the names of the studies that a living driver runs."""
-        with database_faults(self._reader.url), self._reader.begin() as connection:
+        with transaction(self._reader) as connection:
             seconds_left = STUDIES.c.lease_expires_at - _now(connection)
             query = select(STUDIES, seconds_left.label("seconds_left"))
             found = connection.execute(query.where(STUDIES.c.lease_expires_at.is_not(None))).all()

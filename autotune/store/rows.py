@@ -31,6 +31,7 @@ from trials.environment import Environment
 from trials.measurement import Measurement, Outcome, WorkloadFacts
 
 Values = dict[str, Any]
+KEY_COLUMNS = ("workload", "config", "environment", "protocol")
 SCORES = tuple(field.name for field in fields(Scores))
 
 
@@ -125,7 +126,7 @@ def measurement_values(
     }
 
 
-def stored_measurement(row: Row[Any]) -> StoredMeasurement:
+def stored_measurement(row: Row[*tuple[Any, ...]]) -> StoredMeasurement:
     """Read a measurement's row."""
     return StoredMeasurement(
         id=row.id,

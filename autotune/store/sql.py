@@ -13,6 +13,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    and_,
     case,
     delete,
     func,
@@ -73,8 +74,8 @@ class SqlStore(StudyStore):
 
     def __init__(self, engine: Engine) -> None:
         """Use a database whose schema is current; ``open`` makes sure that it is."""
-        self._writer = engine
-        self._reader = engine.execution_options(**READ_ONLY)
+        self._writer: Engine = engine
+        self._reader: Engine | Connection = engine.execution_options(**READ_ONLY)
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -95,7 +96,7 @@ class SqlStore(StudyStore):
 
     def create_study(self, record: StudyRecord) -> None:
         """See StudyStore."""
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             _upsert(connection, ENVIRONMENTS, rows.environment_values(record.environment))
             try:
                 connection.execute(insert(STUDIES).values(rows.study_values(record)))
@@ -108,7 +109,7 @@ class SqlStore(StudyStore):
     def study(self, name: str) -> StudyRecord:
         """See StudyStore."""
         query = select(STUDIES, ENVIRONMENTS.c.document).join(ENVIRONMENTS)
-        with _transaction(self._reader) as connection:
+        with transaction(self._reader) as connection:
             row = connection.execute(query.where(STUDIES.c.name == name)).one_or_none()
             if row is None:
                 raise _not_found(connection, name)
@@ -128,13 +129,13 @@ class SqlStore(StudyStore):
             .group_by(STUDIES.c.name)
             .order_by(STUDIES.c.created_at.desc(), STUDIES.c.name)
         )
-        with _transaction(self._reader) as connection:
+        with transaction(self._reader) as connection:
             found = connection.execute(query).all()
         return [rows.study_summary(row) for row in found]
 
     def delete_study(self, name: str) -> None:
         """See StudyStore."""
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             _take_free(connection, name)
             connection.execute(delete(STUDIES).where(STUDIES.c.name == name))
 
@@ -142,7 +143,7 @@ class SqlStore(StudyStore):
         self, name: str, owner: Owner, lease_seconds: float, budget: Budget | None = None
     ) -> int:
         """See StudyStore."""
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             row = _take_free(connection, name)
             epoch = row.epoch + 1
             connection.execute(
@@ -163,7 +164,7 @@ class SqlStore(StudyStore):
 
     def renew(self, name: str, epoch: int, lease_seconds: float, worked: WorkTime) -> None:
         """See StudyStore."""
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             renewed = connection.execute(
                 update(STUDIES)
                 .where(_is_claim(name, epoch), STUDIES.c.lease_expires_at.is_not(None))
@@ -182,7 +183,7 @@ class SqlStore(StudyStore):
     def release(self, name: str, epoch: int, state: StudyState, stop_reason: str) -> None:
         """See StudyStore."""
         values = {"state": state, "stop_reason": rows.plain_text(stop_reason)}
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             connection.execute(
                 update(STUDIES)
                 .where(_is_claim(name, epoch))
@@ -191,7 +192,7 @@ class SqlStore(StudyStore):
 
     def open_trial(self, trial: TrialRecord) -> None:
         """See StudyStore."""
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             _require_study(connection, trial.study)
             connection.execute(insert(TRIALS).values(rows.trial_values(trial)))
 
@@ -204,7 +205,7 @@ class SqlStore(StudyStore):
     ) -> bool:
         """See StudyStore."""
         values = rows.measurement_values(key, memory_budget_bytes, measurement)
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             kept = insert(MEASUREMENTS).values(values).returning(MEASUREMENTS.c.id)
             attached = connection.execute(
                 update(TRIALS)
@@ -225,13 +226,31 @@ class SqlStore(StudyStore):
             .filter_by(**rows.key_values(key))
             .order_by(MEASUREMENTS.c.id.desc())
         )
-        with _transaction(self._reader) as connection:
+        with transaction(self._reader) as connection:
             found = connection.execute(query).all()
         return [rows.stored_measurement(row) for row in found]
 
+    def later_measurements(self, study: str) -> dict[int, list[StoredMeasurement]]:
+        """See StudyStore."""
+        own, later = MEASUREMENTS.alias("own"), MEASUREMENTS.alias("later")
+        is_of_same_key = and_(*(own.c[part] == later.c[part] for part in rows.KEY_COLUMNS))
+        query = (
+            select(TRIALS.c.number, later.c.id, later.c.memory_budget_bytes, later.c.document)
+            .join(own, own.c.id == TRIALS.c.measurement_id)
+            .join(later, is_of_same_key & (later.c.id > own.c.id))
+            .where(TRIALS.c.study == study)
+            .order_by(later.c.id.desc())
+        )
+        with transaction(self._reader) as connection:
+            found = connection.execute(query).all()
+        by_number: dict[int, list[StoredMeasurement]] = {}
+        for row in found:
+            by_number.setdefault(row.number, []).append(rows.stored_measurement(row))
+        return by_number
+
     def record_quality(self, quality: StoredQuality) -> None:
         """See StudyStore."""
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             _upsert(connection, QUALITIES, rows.quality_values(quality))
 
     def qualities(self, workload: str, environment: str, samples: int) -> list[StoredQuality]:
@@ -241,7 +260,7 @@ class SqlStore(StudyStore):
             .filter_by(workload=workload, environment=environment, samples=samples)
             .order_by(QUALITIES.c.numerics, QUALITIES.c.seed)
         )
-        with _transaction(self._reader) as connection:
+        with transaction(self._reader) as connection:
             found = connection.execute(query).all()
         return [rows.stored_quality(row) for row in found]
 
@@ -249,11 +268,12 @@ class SqlStore(StudyStore):
         """See StudyStore."""
         has_result = TRIALS.c.state.in_((TrialState.MEASURED, TrialState.TOLD))
         is_predicted = TRIALS.c.source == Source.PREDICTED
-        with _transaction(self._writer) as connection:
+        reason = {"reason": rows.plain_text(trial.reason)} if trial.reason else {}
+        with transaction(self._writer) as connection:
             told = connection.execute(
                 update(TRIALS)
                 .where(_is_trial(trial.study, trial.number), has_result | is_predicted)
-                .values(state=TrialState.TOLD, violation=violation, **asdict(scores))
+                .values(state=TrialState.TOLD, violation=violation, **reason, **asdict(scores))
             )
         if told.rowcount == 0:
             raise StoreError(
@@ -263,7 +283,7 @@ class SqlStore(StudyStore):
     def lose_trial(self, study: str, number: int, reason: str) -> None:
         """See StudyStore."""
         values = {"state": TrialState.LOST, "reason": rows.plain_text(reason)}
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             connection.execute(update(TRIALS).where(_is_leased(study, number)).values(values))
 
     def trials(self, study: str) -> list[TrialRecord]:
@@ -278,7 +298,7 @@ class SqlStore(StudyStore):
             {"study": study, "number": n, "rank": rank, "is_recommended": n == recommended}
             for rank, n in enumerate(numbers, start=1)
         ]
-        with _transaction(self._writer) as connection:
+        with transaction(self._writer) as connection:
             connection.execute(delete(FRONT_POINTS).where(FRONT_POINTS.c.study == study))
             if points:
                 connection.execute(insert(FRONT_POINTS), points)
@@ -292,7 +312,7 @@ class SqlStore(StudyStore):
     def recommended(self, study: str) -> int | None:
         """See StudyStore."""
         query = select(FRONT_POINTS.c.number).filter_by(study=study, is_recommended=True)
-        with _transaction(self._reader) as connection:
+        with transaction(self._reader) as connection:
             return connection.scalar(query)
 
     def close(self) -> None:
@@ -300,7 +320,7 @@ class SqlStore(StudyStore):
         self._writer.dispose()
 
     def _trials(self, study: str, query: Select[Any]) -> list[TrialRecord]:
-        with _transaction(self._reader) as connection:
+        with transaction(self._reader) as connection:
             found = connection.execute(query).all()
             if not found:
                 _require_study(connection, study)
@@ -308,8 +328,12 @@ class SqlStore(StudyStore):
 
 
 @contextmanager
-def _transaction(engine: Engine) -> Iterator[Connection]:
-    with database_faults(engine.url), engine.begin() as connection:
+def transaction(bind: Engine | Connection) -> Iterator[Connection]:
+    """Yield a connection in a transaction: a new one, or the one that it is in already."""
+    if isinstance(bind, Connection):
+        yield bind
+        return
+    with database_faults(bind.url), bind.begin() as connection:
         yield connection
 
 

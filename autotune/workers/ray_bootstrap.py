@@ -147,9 +147,7 @@ class OwnCluster(Cluster):
 
     def close(self) -> None:
         """See Cluster."""
-        import ray
-
-        ray.shutdown()
+        _disconnect()
         clean_up(self._folder.path)
         self._folder.remove()
         self._janitor.communicate()
@@ -182,9 +180,7 @@ class JoinedCluster(Cluster):
 
     def close(self) -> None:
         """See Cluster."""
-        import ray
-
-        ray.shutdown()
+        _disconnect()
 
 
 def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
@@ -228,6 +224,12 @@ def _connect(**options: Any) -> None:
         raise WorkersError(f"Ray does not start: {type(error).__name__}: {reason}") from error
     # It would tell of dead slots on standard output, where nothing but data may go.
     ray._private.worker._worker_logs_enabled = False
+
+
+def _disconnect() -> None:
+    """Leave the cluster, where there is one: Ctrl-C may have cut short the import of Ray."""
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
 
 
 def _require_reachable(address: str) -> None:

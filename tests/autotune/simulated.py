@@ -26,6 +26,11 @@ from trials.spec import Task, TrialSpec
 
 RUNNER = "tests.autotune.simulated:run"
 MIB = 2**20
+FAILURES = {
+    "broken-gpu": (Outcome.CRASHED, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED, 60 GiB free"),
+    "invalid": (Outcome.INVALID, "ValueError: shapes differ (mine.py:3)"),
+    "nan": (Outcome.DIVERGED, "the loss is nan after 1 steps"),
+}
 
 
 def run(spec: TrialSpec, on_phase: Callable[[str], None]) -> Measurement:
@@ -34,19 +39,15 @@ def run(spec: TrialSpec, on_phase: Callable[[str], None]) -> Measurement:
         return Measurement(outcome=Outcome.COMPLETED, environment=make_environment())
     fault, _, argument = spec.workload.removeprefix("simulated:").partition("=")
     FAULTS.get(fault, lambda spec, argument: None)(spec, argument)
-    if fault == "no-room-to-evaluate" and spec.task == Task.QUALITY:
-        return _failed(Outcome.OUT_OF_MEMORY, "CUDA out of memory.", phase="evaluate")
     if spec.task == Task.QUALITY:
-        return _quality(spec)
-    if fault == "broken-gpu":
-        return _failed(Outcome.CRASHED, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED, 60 GiB free")
-    if fault == "invalid":
-        return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
-    if fault == "nan":
-        return _failed(Outcome.DIVERGED, "the loss is nan after 1 steps")
+        return _quality_under(fault, argument, spec)
+    if fault in FAILURES:
+        return _failed(*FAILURES[fault])
+    if fault == "grows":
+        return _measure(spec, more=_growth(spec, argument))
     measurement = _measure(spec)
     if fault == "invalid-if-it-fits" and measurement.outcome == Outcome.COMPLETED:
-        return _failed(Outcome.INVALID, "ValueError: shapes differ (mine.py:3)")
+        return _failed(*FAILURES["invalid"])
     return measurement
 
 
@@ -79,8 +80,21 @@ def facts(**override) -> WorkloadFacts:
     return WorkloadFacts(**{**values, **override})
 
 
-def _measure(spec: TrialSpec) -> Measurement:
-    config, needed = spec.config, device_bytes(spec.config)
+def _growth(spec: TrialSpec, argument: str) -> float:
+    """Return the factor by which a config's second run needs more memory than its first.
+
+    ``FACTOR,FOLDER``: the folder remembers which ran.
+    """
+    factor, _, folder = argument.partition(",")
+    mark = Path(folder) / spec.config.hash
+    if not mark.exists():
+        mark.touch()
+        return 1.0
+    return float(factor)
+
+
+def _measure(spec: TrialSpec, more: float = 1.0) -> Measurement:
+    config, needed = spec.config, int(device_bytes(spec.config) * more)
     budget = spec.memory_budget_bytes
     memory = MemoryUse(peak_device_bytes=needed, peak_host_bytes=100 * MIB)
     if budget is not None and needed > budget:
@@ -111,6 +125,16 @@ def _quality(spec: TrialSpec) -> Measurement:
     )
     reading = QualityReading(value=value, samples=64, seed=spec.seed, train_seconds=0.1)
     return Measurement(outcome=Outcome.COMPLETED, quality=reading)
+
+
+def _quality_under(fault: str, amp_dtype: str, spec: TrialSpec) -> Measurement:
+    """Fail in the evaluation, in one AMP dtype or in every one, if the fault says so."""
+    if fault == "no-room-to-evaluate":
+        return _failed(Outcome.OUT_OF_MEMORY, "CUDA out of memory.", phase="evaluate")
+    if fault == "no-evaluation" and amp_dtype in ("", spec.config.amp_dtype):
+        failure = Failure(reason="KeyError: held out", phase="evaluate", is_users_fault=True)
+        return Measurement(outcome=Outcome.INVALID, failure=failure)
+    return _quality(spec)
 
 
 def _failed(outcome: Outcome, reason: str, phase: str = "warm_up") -> Measurement:

@@ -48,8 +48,8 @@ SCORES = Scores(
 )
 
 
-def open_and_measure(store: StudyStore, number: int, measurement=None) -> TrialRecord:
-    trial = make_trial(number)
+def open_and_measure(store: StudyStore, number: int, measurement=None, **override) -> TrialRecord:
+    trial = make_trial(number, **override)
     store.open_trial(trial)
     key = make_key(trial)
     assert store.record_measurement(trial, key, None, measurement or make_measurement())
@@ -250,6 +250,23 @@ class StudyStoreContract:
         store.open_trial(cached)
         assert store.trials(study)[1] == replace(cached, measurement=found.measurement)
 
+    def test_measurements_after_a_trials_own_are_found_by_its_number(self, store, study):
+        old = open_and_measure(store, 0)
+        open_and_measure(store, 1, config=make_config(micro_batch_size=64))
+        assert store.later_measurements(study) == {}
+        again, last = make_measurement(process_seconds=2.0), make_oom()
+        for budget, measurement in ((100, again), (None, last)):
+            assert not store.record_measurement(old, make_key(old), budget, measurement)
+        other = make_key(old, protocol="protocol-2")
+        store.record_measurement(old, other, 100, again)
+        (found,) = store.later_measurements(study).values()
+        assert store.later_measurements(study).keys() == {0}
+        assert [(m.memory_budget_bytes, m.measurement) for m in found] == [
+            (None, last),
+            (100, again),
+        ]
+        assert store.trials(study)[0] == old
+
     def test_measurements_are_listed_newest_first(self, store, study):
         first, second = make_measurement(), make_oom()
         for budget, measurement in ((100, first), (None, second)):
@@ -292,6 +309,13 @@ class StudyStoreContract:
     def test_a_quality_run_of_another_kind_is_not_found(self, store, part):
         store.record_quality(make_quality(**{part: 65 if part == "samples" else "other"}))
         assert store.qualities("byte-gpt-1", make_environment().hash, 64) == []
+
+    def test_telling_keeps_the_reason_or_sets_a_new_one(self, store, study):
+        trial = open_and_measure(store, 0, make_oom())
+        store.tell_trial(replace(trial, reason=""), SCORES, 1.0)
+        assert store.trials(study)[0].reason == trial.reason != ""
+        store.tell_trial(replace(trial, reason="quality run lost"), SCORES, 1.0)
+        assert store.trials(study)[0].reason == "quality run lost"
 
     def test_telling_sets_scores_and_violation(self, store, study):
         trial = open_and_measure(store, 0)

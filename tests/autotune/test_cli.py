@@ -81,7 +81,10 @@ def test_an_exported_config_can_be_the_baseline_of_the_next_study(store, tmp_pat
     again = call("run", *QUICK, "--study", "next", "--baseline", exported, store=store)
     assert again.returncode == 0, again.stderr
     first = document("trials", "next", store=store)[0]
-    assert first["config"] == config and first["measured"]
+    assert first["config"] == config and first["measured"] and first["baseline"]
+    assert "(baseline)" in call("trials", "next", store=store).stdout
+    told = call("best", "next", store=store).stdout
+    assert re.search(r"^(Against the baseline|The baseline) \(trial 0\)", told, re.MULTILINE)
 
 
 def test_a_baseline_of_another_global_batch_is_refused(tmp_path):
@@ -109,6 +112,10 @@ def test_a_finished_study_goes_on_under_a_larger_budget(store):
     done = call("resume", "mine", "--trials", "4", "--local", "-q", store=store)
     assert done.returncode == 0, done.stderr
     assert len(document("trials", "mine", store=store)) == 4
+    spent = call("resume", "mine", "--local", store=store)
+    assert spent.returncode == 0, spent.stderr
+    assert "nothing was left to run; to go on, give --trials N for more than 4" in spent.stderr
+    assert "; this command took" in spent.stderr and "$0.0000 " not in spent.stderr
 
 
 def test_trials_on_two_devices_count_both(tmp_path):
@@ -185,7 +192,10 @@ def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
     pins = ("--set", "micro_batch_size=64", "--global-batch", "64", "--memory-budget", "8MiB")
     done = call("probe", "--local", *pins, store=tmp_path / "s.db")
     assert done.returncode == 5
-    assert "out of memory" in done.stdout and "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert re.search(r"^out of memory in [\w-]+, needs .* 8 MiB", done.stdout, re.MULTILINE)
+    assert "; give --memory-budget" in done.stdout and "checkpoint_interval=1" in done.stdout
+    assert "held when it ended" in done.stdout and "peak on the device" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -196,13 +206,15 @@ def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
         ("NotAWorkload", "must derive from trials.workload.Workload"),
         ("LossIsNan", "the loss is nan"),
         ("LossIsAFloat", "LossIsAFloat does not train: loss() must return one floating-point"),
+        ("RaisesInEvaluate", "RaisesInEvaluate does not evaluate: KeyError: held out"),
+        ("RaisesOnceTrained", "trains, and then does not evaluate: KeyError: held out"),
     ],
 )
 def test_a_broken_workload_is_one_message(tmp_path, workload, words):
     flags = ("--local", "--workload", f"{SMALL}:{workload}", "--trials", "3", "-q")
     done = call("run", *flags, store=tmp_path / "s.db")
-    assert done.returncode in (2, 5)
-    assert words in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == (5 if workload == "LossIsNan" else 2)
+    assert done.stderr.count(words) == 1 and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -214,7 +226,7 @@ def test_a_broken_workload_is_one_message(tmp_path, workload, words):
         (["run", "--memory-budget", "much"], 2, "write it like 600MiB"),
         (["run", "--memory-budget", "10"], 2, "give a unit, like 8GiB"),
         (["run", "--sampler", "magic"], 2, "no sampler 'magic'"),
-        (["run", "--baseline", "gone.toml"], 2, "gone.toml"),
+        (["run", "--baseline", "gone.toml"], 2, "no baseline file 'gone.toml'; check the path"),
         (["run", "--workload", "byte-gpt:3m"], 2, "its sizes are 1m, 5m, 25m, 85m, 350m"),
         (["probe", "--workload", "gone.py:Mine"], 2, "no workload file 'gone.py'"),
         (["run", "--device", "cuda", "--local"], 4, "there is no visible GPU"),
@@ -238,11 +250,34 @@ def test_a_password_appears_in_no_output(tmp_path):
     assert done.returncode == 4 and "S3cret" not in done.stdout + done.stderr
 
 
-def test_when_nothing_fits_the_nearest_config_is_named(tmp_path):
-    flags = ("--local", "--memory-budget", "3MiB", "--trials", "4", "-q")
-    done = call("run", *flags, store=tmp_path / "s.db")
+def test_when_nothing_fits_the_nearest_config_is_named_and_the_advice_helps(tmp_path):
+    flags = ("--local", "--trials", "4", "-q", "--memory-budget")
+    done = call("run", *flags, "3MiB", store=tmp_path / "s.db")
     assert done.returncode == 5
-    assert "nearest to fitting: trial" in done.stderr and "--memory-budget" in done.stderr
+    assert "nearest to fitting: trial" in done.stderr
+    advised = re.search(r"begin another study with --memory-budget (\S+) ", done.stderr)[1]
+    again = call("run", *flags, advised, store=tmp_path / "s.db")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_config_that_does_not_fit_again_is_not_recommended(tmp_path):
+    pins = [f"--set={pin}" for pin in ("amp_dtype=fp32", "optimizer_bits=32")]
+    flags = ("--local", "--workload", f"{SMALL}:GrowsWhenRunAgain", *pins, "--study", "again")
+    bounds = ("--set=checkpoint_interval=0", "--memory-budget", "16MiB", "--trials", "4")
+    paths = {"store": tmp_path / "s.db", "GROWS_FOLDER": str(tmp_path)}
+    done = call("run", *flags, *bounds, "--slots", "1", **paths)
+    assert done.returncode == 0, done.stderr
+    (refuted,) = re.findall(
+        r"^Trial (\d+) is not recommended: run a second time, out of", done.stdout, re.M
+    )
+    (chosen,) = re.findall(r"^Recommended: trial (\d+), ", done.stdout, re.M)
+    assert re.search(r"^Confirmed by a second run: peak .* samples/s\.$", done.stdout, re.M)
+    trials = {t["trial"]: t for t in document("trials", "again", store=paths["store"])}
+    assert len(trials) == 4
+    assert (trials[int(refuted)]["confirmed"], trials[int(chosen)]["confirmed"]) == (False, True)
+    best = document("best", "again", store=paths["store"])
+    assert (best["trial"], best["confirmed"]) == (int(chosen), True)
+    assert "a second run: out of memory" in call("trials", "again", **paths).stdout
 
 
 def test_when_every_trial_fails_for_one_reason_the_reason_comes_first(tmp_path):
@@ -311,8 +346,8 @@ def test_help_is_quick_and_loads_neither_torch_nor_ray():
 
 PRESSES = {
     "once": (["SIGINT"], "trials under way are finished"),
-    "twice": (["SIGINT", "SIGINT"], "ended before its result; resume runs it again"),
-    "terminated": (["SIGTERM"], "ended before its result; resume runs it again"),
+    "twice": (["SIGINT", "SIGINT"], "ended before its result; resume runs it again as trial"),
+    "terminated": (["SIGTERM"], "ended before its result; resume runs it again as trial"),
 }
 
 
@@ -339,8 +374,50 @@ def test_a_signal_before_the_first_trial_is_one_line(tmp_path):
         read_to("starting workers", program)
         time.sleep(0.3)
         program.send_signal(signal.SIGINT)
+        assert program.stderr.readline() == "stopping...\n"
         assert program.stderr.read() == "stopped before a trial could run\n"
         assert program.wait(60) == 130
+
+
+PRESS_ON_IMPORT = """
+import os, signal, sys
+from autotune.cli import run_command
+
+class Press:
+    def find_spec(self, name, *rest):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Press())
+sys.exit(run_command(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["resume", "mine"], ["probe"]], ids=str)
+def test_a_signal_while_libraries_load_is_answered_too(arguments):
+    done = call_pressed("autotune.cli.running", *arguments)
+    assert (done.returncode, done.stderr) == (130, "stopping...\n")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("module", ["ray._raylet", "ray.actor"])
+def test_a_signal_while_ray_loads_leaves_nothing_behind(module, tmp_path):
+    done = call_pressed(module, "run", "--store", str(tmp_path / "s.db"), TMPDIR=str(tmp_path))
+    told = done.stderr.splitlines()[1:]
+    assert (done.returncode, told) == (130, ["stopping...", "stopped before a trial could run"])
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def call_pressed(module, *arguments, **environment):
+    """Run a command that gets SIGINT when it begins to import a module."""
+    return subprocess.run(
+        [sys.executable, "-c", PRESS_ON_IMPORT, module, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 @contextmanager

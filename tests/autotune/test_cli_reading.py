@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.cli import reading, run_command
+from autotune.cli import run_command
 from autotune.records import Scores, Source, StudyState, TrialState
 from autotune.store.leases import this_process
 from autotune.store.sql import SqlStore
@@ -182,7 +182,7 @@ def test_no_table_cuts_a_number(filled, capsys, monkeypatch, command, columns):
         monkeypatch.setenv("FORCE_COLOR", "1")
     assert run_command([command, "study"]) == 0
     found = capsys.readouterr().out
-    for number in ("0.03553", "1.305e+04", "4.338", "400.0"):
+    for number in ("0.03553", "13052", "4.338", "400.0"):
         assert number in found
     assert ("…" in found) is False
 
@@ -289,7 +289,7 @@ def test_ctrl_c_at_the_question_deletes_nothing(filled, monkeypatch, capsys):
             raise KeyboardInterrupt
 
     monkeypatch.setattr("sys.stdin", Interrupted())
-    assert run_command(["delete", "study"]) == reading.INTERRUPTED == 130
+    assert run_command(["delete", "study"]) == 130
     assert capsys.readouterr().err.endswith("nothing deleted\n")
     assert filled.study("study")
 

@@ -1,22 +1,15 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
 
-from autotune.doctor import (
-    GIB,
-    KEEP_LIMIT,
-    RESET_PEAK,
-    Machine,
-    Status,
-    complaint_about,
-    installed_version,
-    run_checks,
-    this_machine,
-)
+from autotune.cli import checking, run_command
+from autotune.doctor import GIB, KEEP_LIMIT, RESET_PEAK, Check, Status, run_checks
+from autotune.inspection import Machine, complaint_about, installed_version, this_machine
 from autotune.settings import Settings
 from autotune.store.engine import normalise_url, open_engine
 from autotune.store.sql import SqlStore
@@ -331,10 +324,31 @@ def test_torch_and_the_workload_are_found_in_a_real_trial_process(settings):
 
 
 @pytest.mark.slow
-def test_the_command_exits_as_for_a_machine_that_cannot_run_trials(tmp_path):
-    flags = ["--output", "json", "--workload", "nowhere.py:X", "--store", f"{tmp_path}/s.db"]
+def test_the_command_exits_as_for_a_workload_that_cannot_train(tmp_path):
+    flags = ["--workload", "nowhere.py:X", "--store", f"{tmp_path}/s.db"]
     command = [sys.executable, "-m", "autotune.cli", "doctor", *flags]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 4
+    done = subprocess.run(
+        [*command, "--output", "json"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 2
     failed = [check for check in json.loads(done.stdout) if check["status"] == "failed"]
-    assert [check["name"] for check in failed] == ["workload"]
+    assert [(check["name"], check["is_users_fault"]) for check in failed] == [("workload", True)]
+
+
+def show(monkeypatch, checks):
+    monkeypatch.setattr(checking, "this_machine", nullcontext)
+    monkeypatch.setattr(checking, "run_checks", lambda settings, machine: checks)
+    return run_command(["doctor"])
+
+
+def test_a_machine_at_fault_outweighs_a_workload_at_fault(monkeypatch, capsys):
+    theirs = Check(name="workload", status=Status.FAILED, found="no", is_users_fault=True)
+    ours = Check(name="torch", status=Status.FAILED, found="no")
+    assert show(monkeypatch, [theirs]) == 2
+    assert show(monkeypatch, [theirs, ours]) == 4
+
+
+def test_the_table_of_checks_can_be_read_in_a_pipe(monkeypatch, capsys):
+    long = Check(name="system", status=Status.OK, found="word " * 40, remedy="do this " * 30)
+    assert show(monkeypatch, [long]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100

@@ -41,9 +41,11 @@ KEYS = [
     "config",
     "state",
     "source",
+    "baseline",
     "slot",
     "outcome",
     "measured",
+    "confirmed",
     "reason",
     "throughput_samples_per_second",
     "step_seconds",
@@ -288,5 +290,5 @@ def test_a_file_that_is_none_of_ours_is_named_with_what_is_wrong(name, text, wor
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):
-    with pytest.raises(SettingsError, match=r"gone\.toml' cannot be read"):
+    with pytest.raises(SettingsError, match=r"^no baseline file '.*gone\.toml'; check the path$"):
         read_exported_config(tmp_path / "gone.toml")

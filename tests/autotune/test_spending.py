@@ -44,6 +44,11 @@ def test_trials_are_counted_over_all_sessions():
     assert found.reached() is None
     found.trials += 1
     assert found.reached() == "budget of 2 trials spent"
+    assert found.remedy() == "give --trials N for more than 2 trials"
+
+
+def test_below_its_limits_a_study_needs_no_remedy():
+    assert spending(trials=1).remedy() is None
 
 
 def test_wall_time_counts_over_all_sessions():
@@ -78,3 +83,15 @@ def test_a_trial_that_waits_for_its_quality_counts():
     found = spending(trials=1)
     found.count_earlier([make_told(0, HOUR, state=TrialState.MEASURED)])
     assert found.reached() == "budget of 1 trials spent"
+
+
+def test_time_for_a_second_run_is_kept_back_of_time_and_not_of_trials():
+    found = spending(WorkTime(device_seconds=3600.0), device_seconds=9000.0, trials=1)
+    found.trials = 0
+    assert found.reached() is None
+    found.reserve(make_measurement(process_seconds=5400.0))
+    found.reserve(make_measurement(process_seconds=1.0))
+    assert found.reached() == "budget of 9000 s of device time spent"
+    assert not found.is_time_up
+    found.session_device_seconds = 5400.0
+    assert found.is_time_up

@@ -141,6 +141,17 @@ def test_a_damaged_store_is_told(tmp_path):
         StoreReader.open(f"{tmp_path}/half.db")
 
 
+def test_a_snapshot_is_of_one_moment(url, store):
+    with closing(StoreReader.open(url)) as reader:
+        with reader.snapshot() as still:
+            assert [study.name for study in still.studies()] == ["study"]
+            store.create_study(make_study_record("later"))
+            store.claim("study", this_process(), 60)
+            assert [study.name for study in still.studies()] == ["study"]
+            assert still.driven() == frozenset()
+        assert len(reader.studies()) == 2 and reader.driven() == {"study"}
+
+
 def test_a_study_is_driven_while_its_driver_lives_and_its_lease_lasts(url, store):
     with closing(StoreReader.open(url)) as reader:
         assert reader.driven() == frozenset()

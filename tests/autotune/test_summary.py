@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 from autotune.records import Source, TrialState
 from autotune.settings import parse_bytes
 from autotune.summary import (
+    against_baseline,
+    baseline_of,
     data_bound_text,
     data_bound_warning,
     nothing_fits,
+    nothing_scored,
+    resting_bytes,
     short_reason,
-    shown_bytes,
+    source_counts,
     tally,
     trial_state,
 )
@@ -20,8 +24,11 @@ from tests.factories import (
     GIB,
     MIB,
     make_config,
+    make_facts,
     make_measurement,
     make_oom,
+    make_scored,
+    make_study_record,
     make_timing,
     make_told,
     make_trial,
@@ -50,55 +57,61 @@ def test_trials_without_an_outcome_are_not_counted():
     assert tally([make_told(0, outcome=None)]) == ""
 
 
+TINY = make_facts(num_parameters=1000, num_trainable=1000)
+
+
+def fits(trials, budget_bytes, facts=TINY):
+    return nothing_fits(trials, budget_bytes, facts)
+
+
 def test_the_nearest_config_is_named_with_what_it_misses_and_what_would_help():
     nearest = make_config(micro_batch_size=1)
     trials = [out_of_memory(0, 9 * GIB), out_of_memory(1, 5 * GIB, config=nearest)]
-    message = nothing_fits(trials, 4 * GIB)
+    message = fits(trials, 4 * GIB)
     assert message.startswith("no trial completed within 4 GiB (2 out of memory); nearest")
-    assert f"trial 1 ({nearest}), short of at least 1 GiB" in message
-    assert "give --memory-budget 5.1GiB or more" in message
+    assert f"trial 1 ({nearest}), which needs at least 5 GiB, has 4 GiB" in message
+    assert "where it ran out, not all it would have taken; begin another study" in message
+    assert "with --memory-budget 11GiB (twice that)" in message
     assert "smaller micro-batches and more checkpointing" in message
 
 
 def test_an_allocation_below_what_was_left_says_what_is_known():
-    message = nothing_fits([out_of_memory(0, 600 * MIB + 1)], 600 * MIB)
-    assert "whose last allocation failed though it was smaller than what the budget" in message
-    assert "by how much it misses is not known; give --memory-budget 670MiB or more" in message
+    message = fits([out_of_memory(0, 600 * MIB + 1)], 600 * MIB)
+    assert "which needs more than the 600 MiB that it has" in message
+
+
+def test_what_a_model_holds_anyway_is_told_and_counts_for_the_suggestion():
+    facts = make_facts(num_parameters=10 * MIB, num_trainable=10 * MIB)
+    message = fits([out_of_memory(0, 12 * MIB)], 10 * MIB, facts)
+    assert "weights, gradients and optimizer state alone make 160 MiB" in message
+    assert "--memory-budget 330MiB" in message
 
 
 @pytest.mark.parametrize(
-    ("budget", "missing", "words"),
+    ("knobs", "per_parameter"),
     [
-        (10 * MIB, 12 * 1024, "short of at least 12 KiB; give --memory-budget 11MiB or more"),
-        (12 * MIB, 3 * MIB, "short of at least 3 MiB; give --memory-budget 16MiB or more"),
-        (600 * MIB, 512 * MIB, "short of at least 512 MiB; give --memory-budget 1.1GiB or more"),
-        (70 * GIB, 33 * GIB, "short of at least 33 GiB; give --memory-budget 110GiB or more"),
+        ({}, 16),
+        ({"optimizer_bits": 8}, 10),
+        ({"optimizer_bits": 4}, 9),
+        ({"optimizer": "sgd"}, 12),
+        ({"zero_stage": 1}, 0),
+        ({"zero_stage": 1, "offload_target": "cpu"}, 0),
     ],
 )
-def test_a_shortage_has_a_unit_of_its_size_and_the_hint_two_digits(budget, missing, words):
-    assert words in nothing_fits([out_of_memory(0, budget + missing)], budget)
+def test_what_is_held_at_rest_follows_the_optimizer(knobs, per_parameter):
+    assert resting_bytes(make_config().with_knobs(knobs), TINY) == 1000 * per_parameter
+
+
+def test_frozen_parameters_have_weights_alone():
+    facts = make_facts(num_parameters=1000, num_trainable=100)
+    assert resting_bytes(make_config(), facts) == 4000 + 1200
 
 
 @given(st.integers(MIB, 2**45), st.integers(1, 2**45))
-def test_the_suggested_budget_is_one_and_is_larger(budget, missing):
-    message = nothing_fits([out_of_memory(0, budget + missing)], budget)
-    suggested = parse_bytes(re.search(r"--memory-budget (\S+) or more", message)[1])
-    assert budget + missing < suggested <= 1.2 * (budget + missing) + 2
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (12 * 1024, "12 KiB"),
-        (310 * MIB, "310 MiB"),
-        (1000 * MIB, "0.977 GiB"),
-        (80 * GIB, "80 GiB"),
-        (5000 * GIB, "4.88 TiB"),
-    ],
-)
-def test_bytes_are_shown_in_three_digits(size, text):
-    assert shown_bytes(size) == text
+def test_the_suggested_budget_is_one_and_is_twice_what_was_needed(budget, missing):
+    message = fits([out_of_memory(0, budget + missing)], budget)
+    suggested = parse_bytes(re.search(r"--memory-budget (\S+) \(", message)[1])
+    assert 2 * (budget + missing) < suggested <= 2.4 * (budget + missing) + 2
 
 
 PREDICTED = make_told(
@@ -118,7 +131,10 @@ PREDICTED = make_told(
             make_told(0, state=TrialState.MEASURED),
             "not scored: its quality is still to be measured",
         ),
-        (make_told(0, make_oom()), "out of memory in warm-up, needs at least 900 MiB"),
+        (
+            make_told(0, make_oom()),
+            "out of memory in warm-up, needs at least 900 MiB, has 600 MiB",
+        ),
         (out_of_memory(0, None, Where.HOST), "out of host memory in warm-up"),
         (out_of_memory(0, None), "out of memory in warm-up"),
         (PREDICTED, "predicted: larger than trial 7 that ran out of memory"),
@@ -134,11 +150,11 @@ PREDICTED = make_told(
     ],
 )
 def test_every_outcome_has_a_short_reason_in_words(trial, words):
-    assert short_reason(trial) == words
+    assert short_reason(trial, 600 * MIB) == words
 
 
 def test_a_long_reason_is_cut_between_words():
-    found = short_reason(failed(0, "many words " * 40))
+    found = short_reason(failed(0, "many words " * 40), GIB)
     assert len(found) <= 100 and found.endswith("words …")
 
 
@@ -150,43 +166,48 @@ def test_a_leased_trial_is_under_way_while_its_driver_lives(is_driven, state):
 
 def test_a_predicted_trial_is_not_the_nearest():
     predicted = replace(out_of_memory(1, 2 * GIB), source=Source.PREDICTED, measurement=None)
-    message = nothing_fits([out_of_memory(0, 5 * GIB), predicted], GIB)
+    message = fits([out_of_memory(0, 5 * GIB), predicted], GIB)
     assert "nearest to fitting: trial 0" in message
 
 
 def test_when_all_fail_for_one_reason_the_message_gives_it():
-    message = nothing_fits([failed(0), failed(1), failed(2)], GIB)
+    message = fits([failed(0), failed(1), failed(2)], GIB)
     assert message == ("no trial completed (3 invalid); most often: ValueError: shapes differ")
 
 
 def test_of_several_reasons_the_most_frequent_is_given():
     trials = [failed(0, "rare"), failed(1, "frequent"), failed(2, "frequent")]
-    assert nothing_fits(trials, GIB).endswith("most often: frequent")
+    assert fits(trials, GIB).endswith("most often: frequent")
 
 
 def test_one_trial_out_of_memory_does_not_hide_why_the_others_fail():
     trials = [failed(0), failed(1), failed(2), out_of_memory(3, 5 * GIB)]
-    assert "most often: ValueError: shapes differ" in nothing_fits(trials, GIB)
+    assert "most often: ValueError: shapes differ" in fits(trials, GIB)
 
 
 def test_host_memory_is_named_where_it_is_the_most_frequent():
     trials = [out_of_memory(0, None, Where.HOST), out_of_memory(1, None, Where.HOST), failed(2)]
-    assert nothing_fits(trials, GIB).endswith("most often: out of host memory")
+    assert fits(trials, GIB).endswith("most often: out of host memory")
 
 
-def test_completed_trials_whose_quality_is_lost_give_that_reason():
-    lost = make_told(0, make_measurement(), reason="quality run diverged: loss", violation=1.0)
-    assert nothing_fits([lost], GIB).endswith("most often: quality run diverged: loss")
+def test_completed_trials_whose_quality_is_lost_are_not_called_incomplete():
+    reason = "quality run invalid: KeyError: held out"
+    lost = [make_told(n, make_measurement(), reason=reason, violation=1.0) for n in range(2)]
+    assert nothing_scored([*lost, out_of_memory(2, GIB)]) == (
+        "no trial could be scored (2 completed, 1 out of memory, 0 with a quality); most often: "
+        f"{reason}; mend that, or leave quality out with --objectives cost,throughput"
+    )
+    assert short_reason(lost[0], GIB) == reason
 
 
 def test_a_study_without_trials_says_what_to_raise():
-    assert nothing_fits([], GIB) == "no trial ran; raise --trials or --seconds"
+    assert fits([], GIB) == "no trial ran; raise --trials or --seconds"
 
 
 def test_predicted_trials_count_as_out_of_memory():
     predicted = replace(out_of_memory(0, GIB), source=Source.PREDICTED, measurement=None)
     trials = [replace(predicted, number=number, reason=f"{number}") for number in range(3)]
-    message = nothing_fits([failed(3), *trials, out_of_memory(4, 5 * GIB)], GIB)
+    message = fits([failed(3), *trials, out_of_memory(4, 5 * GIB)], GIB)
     assert "nearest to fitting: trial 4" in message
 
 
@@ -196,7 +217,7 @@ def waiting(number, seconds):
 
 def test_a_trial_that_waits_for_data_says_for_how_long():
     words = "data-bound: waits 0.217 s of 0.297 s per step for data (73%)"
-    assert short_reason(waiting(0, 0.217)) == words
+    assert short_reason(waiting(0, 0.217), GIB) == words
     assert data_bound_text(make_timing(0.08, data_wait_seconds=0.217)) == words
 
 
@@ -213,3 +234,34 @@ def test_a_study_warns_of_the_trial_that_waits_most():
 
 def test_a_study_without_waiting_trials_warns_of_nothing():
     assert data_bound_warning([waiting(0, 0.0), make_told(1, make_oom())]) == ""
+
+
+def test_the_sources_are_counted_where_not_all_were_run():
+    assert source_counts([make_told(0), make_told(1)]) == ""
+    cached = make_told(2, source=Source.CACHED)
+    assert source_counts([make_told(0), cached, PREDICTED]) == " (1 run, 1 cached, 1 predicted)"
+
+
+def test_the_recommended_point_is_compared_with_the_baseline():
+    base = make_scored(0, cost=10.0, throughput=16.0)
+    best = make_scored(3, cost=5.0, throughput=24.0)
+    peak = f"{base.measurement.memory.peak_device_bytes / MIB:.4g}"
+    assert against_baseline(best, base, GIB) == (
+        "against the baseline (trial 0): $5 instead of $10 per million samples (-50%), "
+        f"24 instead of 16 samples/s (+50%), {peak} instead of {peak} MiB at the peak (+0%)"
+    )
+    assert against_baseline(base, base, GIB).endswith("is the recommended point itself")
+
+
+def test_a_baseline_that_is_no_point_is_told_with_its_reason():
+    words = against_baseline(make_scored(1), make_told(0, make_oom()), 600 * MIB)
+    assert words.startswith("the baseline (trial 0) is no point: out of memory in warm-up, needs")
+
+
+def test_the_baseline_is_the_told_trial_of_its_config():
+    record = make_study_record()
+    study = replace(record, spec=replace(record.spec, baseline=make_config(micro_batch_size=2)))
+    waiting = make_trial(0, config=make_config(micro_batch_size=2))
+    told = replace(make_told(1), config=waiting.config)
+    assert baseline_of([waiting, make_told(2), told], study) == told
+    assert baseline_of([waiting], study) is None and baseline_of([told], record) is None

@@ -2,23 +2,25 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from autotune.errors import NothingFitsError, StudyBusyError, WorkersError
-from autotune.events import QualityMeasured, TrialTold
+from autotune.events import PointRerun, QualityMeasured, TrialTold
 from autotune.optimizer.study import OptunaStudy, opened_storage
-from autotune.records import Objective, Source, StudyState, TrialState
+from autotune.records import Budget, Objective, Source, StudyState, TrialState
+from autotune.stopping import StopSwitch
 from autotune.store.sql import SqlStore
-from autotune.tuner import StopSwitch
 from autotune.workers import WorkersRequest, open_workers
 from search_spaces import DeviceFacts, TrainingConfig
 from tests.autotune import simulated
@@ -30,6 +32,7 @@ from trials.measurement import Outcome
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
+CPU = DeviceFacts()
 
 
 @pytest.fixture
@@ -180,7 +183,7 @@ def test_when_everything_is_out_of_memory_the_nearest_config_is_named(url, worke
 
 
 def test_when_every_trial_fails_for_one_reason_the_study_ends_with_it(url, workers):
-    with pytest.raises(WorkloadError, match=r"3 of 3 trials .* none completes: ValueError"):
+    with pytest.raises(WorkloadError, match=r"3 of 3 trials .* none succeeds: ValueError"):
         tune(url, make_record("study", "simulated:invalid"), workers=workers)
     assert len(stored_trials(url)) <= 4
 
@@ -189,10 +192,123 @@ def test_a_fault_of_the_workload_ends_the_study_even_where_some_configs_run_out_
     url, workers
 ):
     record = make_record("study", "simulated:invalid-if-it-fits", memory_budget_bytes=150 * MIB)
-    with pytest.raises(WorkloadError, match=r"6 of \d+ trials .* none completes: ValueError"):
+    with pytest.raises(WorkloadError, match=r"6 of \d+ trials .* none succeeds: ValueError"):
         tune(url, record, workers=workers)
     outcomes = Counter(trial.outcome for trial in stored_trials(url))
     assert outcomes[Outcome.OUT_OF_MEMORY] > 0
+
+
+def test_an_evaluation_that_fails_in_fp32_ends_the_study_at_once(url, workers):
+    with pytest.raises(WorkloadError, match="does not evaluate: KeyError: held out; mend it"):
+        tune(url, make_record("study", "simulated:no-evaluation"), workers=workers)
+    told = [t for t in stored_trials(url) if t.state == TrialState.TOLD]
+    assert 1 <= len(told) <= 3
+    assert {t.reason for t in told} == {
+        "quality run invalid in phase evaluate: KeyError: held out"
+    }
+    assert {t.state for t in stored_trials(url)} <= {TrialState.TOLD, TrialState.LOST}
+
+
+def test_an_evaluation_that_fails_in_bf16_alone_costs_that_class_alone(url, workers):
+    events = []
+    record = make_record("study", "simulated:no-evaluation=bf16", trials=24)
+    result = tune(url, record, workers=workers, listen=events.append)
+    assert result.front and all(t.config.amp_dtype != "bf16" for t in result.front)
+    failed = [e for e in events if isinstance(e, QualityMeasured) and not e.measurement.quality]
+    assert len({e.numerics for e in failed}) == len(failed)
+
+
+def test_a_study_of_bf16_alone_that_cannot_be_evaluated_is_no_study_without_a_trial(url, workers):
+    space = make_record().spec.space.pinned({"amp_dtype": "bf16"})
+    record = make_record("study", "simulated:no-evaluation=bf16", trials=2, space=space)
+    with pytest.raises(WorkloadError, match=r"could be scored \(2 completed, 0 with a quality\)"):
+        tune(url, record, workers=workers)
+
+
+def test_a_mended_evaluation_is_run_again_by_the_next_study(url, workers):
+    with pytest.raises(WorkloadError):
+        tune(url, make_record("first", "simulated:no-evaluation", trials=2), workers=workers)
+    assert tune(url, make_record("second", trials=2), workers=workers).front
+
+
+def test_the_recommended_config_is_run_again_and_confirmed_without_a_trial(url, workers, tmp_path):
+    events = []
+    record = make_record("study", f"simulated:log={tmp_path}", trials=6, confirms=True)
+    result = tune(url, record, workers=workers, listen=events.append)
+    (event,) = (e for e in events if isinstance(e, PointRerun))
+    assert event.number == result.recommendation.number and event.rerun.is_confirmed
+    assert result.reruns.keys() == {event.number}
+    assert len(stored_trials(url)) == 6 and optuna_states(url) == {"COMPLETE": 6}
+    runs = (tmp_path / "runs").read_text().splitlines()
+    assert len([run for run in runs if run.startswith("measure ")]) == 7
+
+
+def test_a_resumed_study_confirms_nothing_twice(url, workers):
+    first = tune(url, make_record(trials=6, confirms=True), workers=workers)
+    events = []
+    again = tune(url, make_record(trials=6, confirms=True), workers=workers, listen=events.append)
+    assert not [e for e in events if isinstance(e, PointRerun)]
+    assert again.reruns == first.reruns and again.recommendation == first.recommendation
+
+
+def growing(tmp_path, budget_bytes):
+    """A study of a workload whose every config needs 3 % more when it is run again."""
+    folder = tmp_path / "ran"
+    folder.mkdir()
+    workload = f"simulated:grows=1.03,{folder}"
+    values = {"memory_budget_bytes": budget_bytes, "confirms": True, "trials": 200}
+    space = make_record().spec.space.pinned({"amp_dtype": "fp32", "optimizer_bits": 32})
+    return make_record("study", workload, space=space, **values)
+
+
+def test_what_needs_more_when_run_again_makes_room_for_the_next_point(url, workers, tmp_path):
+    needs = {simulated.device_bytes(c) for c in growing(tmp_path, MIB).spec.space.configs(CPU)}
+    largest = max(needs)
+    (tmp_path / "ran").rmdir()
+    events = []
+    result = tune(url, growing(tmp_path, largest), workers=workers, listen=events.append)
+    reruns = [e for e in events if isinstance(e, PointRerun)]
+    assert [e.rerun.is_confirmed for e in reruns] == [False, True]
+    refuted, chosen = (e.number for e in reruns)
+    assert result.recommendation.number == chosen
+    assert "out of memory" in result.reruns[refuted].objection
+    store = SqlStore.open(url)
+    assert store.recommended("study") == chosen
+    assert refuted not in {t.number for t in store.front("study")}
+    store.close()
+
+
+def test_when_no_point_stands_a_second_run_the_study_says_so(url, workers, tmp_path):
+    record = growing(tmp_path, MIB)
+    safest = record.spec.space.pinned({"micro_batch_size": 1, "checkpoint_interval": 1})
+    (config,) = safest.configs(CPU)
+    spec = replace(
+        record.spec, space=safest, memory_budget_bytes=simulated.device_bytes(config) + 1
+    )
+    with pytest.raises(NothingFitsError, match="no config that fitted stood a second run"):
+        tune(url, replace(record, spec=spec), workers=workers)
+
+
+def test_ctrl_c_leaves_the_second_run(url, workers):
+    stop, events = StopSwitch(), []
+
+    def listen(event):
+        events.append(event)
+        if isinstance(event, TrialTold) and event.trial.number == 3:
+            stop.press()
+
+    record = make_record(trials=4, confirms=True)
+    result = tune(url, record, workers=workers, stop=stop, listen=listen)
+    assert result.state == StudyState.INTERRUPTED and result.reruns == {}
+
+
+def test_a_second_run_has_its_time_kept_back(url, workers):
+    record = make_record("study", "simulated:sleep=0.5", trials=None, confirms=True)
+    record = replace(record, spec=replace(record.spec, budget=Budget(seconds=4.0)))
+    result = tune(url, record, workers=workers)
+    assert result.recommendation.number in result.reruns
+    assert result.stop_reason.startswith("budget of 4 s of wall time spent")
+    assert result.spending.reserved_seconds >= 0.5
 
 
 def test_device_time_and_budget_outlive_a_session(url, workers):
@@ -220,6 +336,10 @@ def test_a_killed_trial_is_tried_once_more_and_completes(url, workers, tmp_path)
     assert len(told) == 4 and {t.attempt for t in told} == {2}
     assert {t.config for t in lost} == {t.config for t in told}
     assert all("SIGKILL" in t.reason for t in lost)
+    configs = {trial.number: trial.config for trial in told}
+    for trial in lost:
+        again = re.search(r"; run again as trial (\d+)$", trial.reason)
+        assert configs[int(again[1])] == trial.config
 
 
 def test_trials_that_always_break_end_the_study_with_the_cause(url, workers):
@@ -236,7 +356,7 @@ def test_a_gpu_that_breaks_every_trial_ends_the_study_and_makes_none_infeasible(
 
 def test_no_room_to_evaluate_takes_nothing_from_what_trained(url, workers):
     record = make_record("study", "simulated:no-room-to-evaluate", trials=4)
-    with pytest.raises(NothingFitsError, match="out_of_memory in phase evaluate"):
+    with pytest.raises(NothingFitsError, match="out of memory in phase evaluate"):
         tune(url, record, workers=workers)
     for trial in stored_trials(url):
         assert trial.outcome == Outcome.COMPLETED and trial.measurement.timing is not None

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.records import Budget, StudyRecord, StudySpec
+from autotune.stopping import StopSwitch
 from autotune.store.leases import this_process
 from autotune.store.sql import SqlStore
-from autotune.tuner import StopSwitch, StudyResult, Tuner
+from autotune.tuner import StudyResult, Tuner
 from autotune.workers import WorkersRequest, open_workers
 from search_spaces import DeviceFacts, load_space
 from tests.autotune import simulated
@@ -26,6 +27,7 @@ def make_record(name="study", workload="simulated:ok", *, trials=20, **override)
         "budget": Budget(trials=trials),
         "rates": make_rates(),
         "deadline_seconds": 20.0,
+        "confirms": False,
     }
     return StudyRecord(
         spec=StudySpec(**{**values, **override}),
@@ -35,7 +37,9 @@ def make_record(name="study", workload="simulated:ok", *, trials=20, **override)
     )
 
 
-def tune(url, record, *, stop=None, listen=None, is_local=True, workers=None) -> StudyResult:
+def tune(
+    url, record, *, stop=None, listen=None, is_local=True, workers=None, confirms=False
+) -> StudyResult:
     """Run or resume a study on two slots."""
     store = SqlStore.open(url)
     own = workers is None

@@ -270,6 +270,24 @@ def test_a_workload_that_does_not_train_is_found_when_it_is_described(run, workl
     assert words in found.reason and found.failure.is_users_fault
 
 
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("RaisesInEvaluate", "KeyError: held out ("),
+        ("EvaluatesToNothing", "evaluate() must return one number"),
+    ],
+)
+def test_an_evaluation_that_fails_is_found_when_it_is_described(run, workload, words):
+    found = run(workload, task=Task.DESCRIBE)
+    assert (found.outcome, found.failure.phase) == (Outcome.INVALID, "evaluate")
+    assert words in found.reason and found.failure.is_users_fault
+
+
+def test_an_evaluation_that_takes_long_is_described_without_its_end(run):
+    found = run("EvaluatesForEver", task=Task.DESCRIBE, deadline_seconds=60)
+    assert found.outcome == Outcome.COMPLETED, found.reason
+
+
 def test_a_large_model_is_described_without_a_step(run):
     found = run("TooLargeToRehearse", task=Task.DESCRIBE)
     assert found.facts.num_parameters > 50_000_000
@@ -279,6 +297,7 @@ def test_an_evaluation_without_a_number_is_invalid(run):
     found = run("EvaluatesToNothing", task=Task.QUALITY, quality_samples=8)
     assert (found.outcome, found.failure.phase) == (Outcome.INVALID, "evaluate")
     assert found.reason.startswith("evaluate() must return one number, got None")
+    assert found.failure.is_users_fault
 
 
 def test_the_environment_names_device_and_versions(run):

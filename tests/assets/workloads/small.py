@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -237,3 +238,47 @@ class NotAWorkload:
 class LacksMethods(Workload):
     def build(self):
         return Model()
+
+
+class RaisesInEvaluate(Small):
+    def evaluate(self, model, device):
+        raise KeyError("held out")
+
+
+class RaisesOnceTrained(Small):
+    """An evaluation whose fault a first look before the study does not show."""
+
+    num_losses = 0
+
+    def loss(self, model, batch):
+        self.num_losses += 1
+        return super().loss(model, batch)
+
+    def evaluate(self, model, device):
+        if self.num_losses > 1:
+            raise KeyError("held out")
+        return super().evaluate(model, device)
+
+
+class EvaluatesForEver(Small):
+    """An evaluation that no first look before the study can wait for."""
+
+    def evaluate(self, model, device):
+        while True:
+            try:
+                time.sleep(0.01)
+            except Exception:
+                continue
+
+
+class GrowsWhenRunAgain(Small):
+    """The first config that is measured a second time needs far more than it did at first."""
+
+    def worst_batch(self, micro_batch_size):
+        folder = Path(os.environ["GROWS_FOLDER"])
+        mark, grown = folder / str(micro_batch_size), folder / "grown"
+        if mark.exists() and not grown.exists():
+            grown.touch()
+            self.held = torch.ones(2**23)
+        mark.touch()
+        return super().worst_batch(micro_batch_size)
