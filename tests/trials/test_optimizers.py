@@ -126,8 +126,7 @@ def test_fewer_bits_end_near_the_full_loss_after_200_steps(bits):
 def test_an_optimizer_is_set_as_an_export_says(kind, bits):
     rule = UPDATE_RULES[Optimizer(kind)]
     parameters = [torch.nn.Parameter(torch.zeros(4096))]
-    built = build_optimizer(parameters, kind=Optimizer(kind), bits=bits, learning_rate=1e-3)
-    said = built.defaults
+    said = built(parameters, Optimizer(kind), bits).defaults
     assert said["weight_decay"] == rule.weight_decay
     assert rule.betas is None or tuple(said["betas"]) == rule.betas
     # bitsandbytes keeps SGD's momentum as the first of its betas.

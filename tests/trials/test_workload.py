@@ -18,7 +18,7 @@ from trials.workload import fingerprint, first_tensor, load_workload, to_device
         (f"{SMALL}:Smal", "no class 'Smal' in"),
         (f"{SMALL}:Smal", "did you mean 'Small'"),
         (f"{SMALL}:VOCABULARY", "is of type int; it must derive from trials.workload.Workload"),
-        (f"{SMALL}:NotAWorkload", "known: BreaksInBackward, BreaksInTorch, Evaluates"),
+        (f"{SMALL}:NotAWorkload", "known: BreaksInBackward, BreaksInTorch, "),
         ("os.path:join", "os.path:join is of type function; it must derive from trials.workload"),
         ("os.path:join", "; it has no workload"),
         ("os.path:joyn", "no class 'joyn' in os.path; it has no workload"),
