@@ -20,6 +20,8 @@ class KindObserver:
         """Take note of a moment."""
         self._gradients[moment] = tensor_bytes(self._engine.gradient_tensors())
         self._allocated[moment] = self._meter.allocated_bytes()
+        if moment == "forward":
+            self._meter.look()
         if moment == "backward":
             self._elsewhere = self._look_elsewhere()
 

@@ -53,6 +53,10 @@ class MemoryMeter(ABC):
         """Return the largest use since ``start``, over the baseline."""
 
     @abstractmethod
+    def look(self) -> None:
+        """Take note of what is in use at a step's fullest moment, its last forward pass's end."""
+
+    @abstractmethod
     def peak_reserved_bytes(self) -> int | None:
         """Return the allocator's largest holding, or None where there is no such thing."""
 
@@ -80,10 +84,13 @@ class CpuMeter(MemoryMeter):
     glibc keeps most of what is freed for later, and how much depends on what the process did
     before: up to 70 % on top of what is in use. So it is told to give large blocks back, as
     long as memory is measured. That costs time, up to half as much again; ``settle`` tells it to
-    be fast again, and what it holds from then on does not count.
+    be fast again, and what it holds from then on does not count. A step that then uses more than
+    those before it, at the moment of ``look``, raises the peak by the difference.
     """
 
     _settled_peak: int | None = None
+    _settled_use = 0
+    _largest_use = 0
 
     def start(self, budget_bytes: int | None) -> None:
         """See MemoryMeter."""
@@ -113,6 +120,7 @@ class CpuMeter(MemoryMeter):
     def settle(self) -> None:
         """See MemoryMeter."""
         self._settled_peak = self.peak_bytes()
+        self._settled_use = self._largest_use
         self.lift()
         self.hurry()
 
@@ -130,7 +138,13 @@ class CpuMeter(MemoryMeter):
 
     def peak_bytes(self) -> int:
         """See MemoryMeter."""
-        return self._high_water_bytes() if self._settled_peak is None else self._settled_peak
+        if self._settled_peak is None:
+            return self._high_water_bytes()
+        return self._settled_peak + self._largest_use - self._settled_use
+
+    def look(self) -> None:
+        """See MemoryMeter."""
+        self._largest_use = max(self._largest_use, self.allocated_bytes())
 
     def peak_reserved_bytes(self) -> int | None:
         """See MemoryMeter."""
@@ -204,6 +218,9 @@ class CudaMeter(MemoryMeter):
     def peak_bytes(self) -> int:
         """See MemoryMeter."""
         return torch.cuda.max_memory_allocated(self._device) - self._baseline
+
+    def look(self) -> None:
+        """See MemoryMeter. The peak is known without."""
 
     def peak_reserved_bytes(self) -> int | None:
         """See MemoryMeter."""

@@ -172,13 +172,25 @@ def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
     batches = _batches(trial, state)
     readings: list[StepReading] = []
     thrash = _ThrashWatch(trial)
+    look = _looks_after_forward(trial)
     started = time.perf_counter()
     while not ranks.agree(is_enough(readings, time.perf_counter() - started, policy)):
-        readings.append(train_step(state, batches))
+        readings.append(train_step(state, batches, look))
         thrash.look()
         if len(readings) >= policy.min_steps + MAX_LEADING_SKIPS and skips_too_much(readings):
             break
     return readings
+
+
+def _looks_after_forward(trial: Trial) -> Callable[[str], None]:
+    meter = trial.meter
+    assert meter is not None
+
+    def look(moment: str) -> None:
+        if moment == "forward":
+            meter.look()
+
+    return look
 
 
 def _quality(trial: Trial) -> Measurement:

@@ -147,6 +147,14 @@ def test_the_worst_batch_decides_whether_a_config_fits(run):
     assert (typical, worst) == (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY)
 
 
+def test_a_timed_batch_that_needs_more_than_the_worst_one_raises_the_peak(run):
+    roomy = run("Grows", config=config(micro_batch_size=64)).memory.peak_device_bytes
+    true = run("NeedsMore", config=config(micro_batch_size=64)).memory.peak_device_bytes
+    assert roomy == pytest.approx(true, rel=0.4) and true > 24 * MIB
+    tight = run("Grows", config=config(micro_batch_size=64), memory_budget_bytes=24 * MIB)
+    assert tight.outcome == Outcome.OUT_OF_MEMORY
+
+
 def test_each_micro_batch_is_tried_in_a_process_of_its_own(host):
     """Also after one that ran out of memory: nothing shrinks within a process."""
     pids = []

@@ -116,6 +116,17 @@ class EndsForMemory(Small):
         os._exit(1)
 
 
+class Grows(Small):
+    """Batches that are longer than what is said to be the worst."""
+
+    def batches(self, micro_batch_size, seed):
+        while True:
+            yield torch.zeros(micro_batch_size, 64 * LENGTH, dtype=torch.long)
+
+    def worst_batch(self, micro_batch_size):
+        return next(super().batches(micro_batch_size, seed=0))
+
+
 class NeedsMore(Small):
     """A worst-case batch far larger than a typical one."""
 
