@@ -186,6 +186,11 @@ class TrainingConfig:
         )
 
     @property
+    def is_zero(self) -> bool:
+        """Whether DeepSpeed's ZeRO trains it."""
+        return self.zero_stage > 0 and self.sharding == Sharding.DEEPSPEED
+
+    @property
     def hash(self) -> str:
         """A stable identity of the point: equal for equal knobs, across processes and versions.
 

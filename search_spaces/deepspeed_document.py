@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from search_spaces.config import AmpDtype, OffloadTarget, Sharding, TrainingConfig
+from search_spaces.config import AmpDtype, OffloadTarget, TrainingConfig
 from search_spaces.update_rules import UPDATE_RULES
 
 NVME_BUFFERS = 5
@@ -18,9 +18,8 @@ DeepSpeedDocument = dict[str, Any]
 
 def steps_8bit_on_the_cpu(config: TrainingConfig) -> bool:
     """Tell whether DeepSpeed steps 8-bit state in host memory, by bitsandbytes' optimizer."""
-    is_zero = config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED
     is_8bit = config.optimizer_bits == 8
-    return is_zero and is_8bit and config.offload_target == OffloadTarget.CPU
+    return config.is_zero and is_8bit and config.offload_target == OffloadTarget.CPU
 
 
 def deepspeed_document(

@@ -23,14 +23,10 @@ TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
         or config.offload_target == OffloadTarget.PAGED
     ),
     "4-bit": lambda config: config.optimizer_bits == 4 or _is_offloaded_by_torchao(config),
-    "8-bit-on-cpu": lambda config: steps_8bit_on_the_cpu(config),
+    "8-bit-on-cpu": steps_8bit_on_the_cpu,
     "lora": lambda config: config.lora_rank > 0,
-    "zero": lambda config: config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED,
-    "offload-cpu": lambda config: (
-        config.offload_target == OffloadTarget.CPU
-        and config.zero_stage > 0
-        and config.sharding == Sharding.DEEPSPEED
-    ),
+    "zero": lambda config: config.is_zero,
+    "offload-cpu": lambda config: config.offload_target == OffloadTarget.CPU and config.is_zero,
     "offload-nvme": lambda config: config.offload_target == OffloadTarget.NVME,
     "compile": lambda config: config.compile == Switch.ON,
 }
@@ -115,6 +111,11 @@ def _offload_needs_stage(config: TrainingConfig, device: DeviceFacts) -> str | N
             "offload_target=cpu needs zero_stage 1 or more on a CPU: DeepSpeed ignores it at "
             "stage 0, where torchao offloads from GPUs alone"
         )
+    if _is_offloaded_by_torchao(config) and device.num_devices > 1:
+        return (
+            "offload_target=cpu at zero_stage=0 is for one device: torchao moves gradients before "
+            "devices average them; take zero_stage 1 or more"
+        )
     if config.offload_target == OffloadTarget.NVME and config.zero_stage < 3:
         return "offload_target=nvme needs zero_stage=3: DeepSpeed swaps to disk at no other"
     return None
@@ -131,8 +132,8 @@ def _offload_steps_on_the_cpu(config: TrainingConfig, device: DeviceFacts) -> st
         return f"{needs} optimizer_bits=32: the state is stepped on the CPU, by 32-bit AdamW"
     if config.optimizer != Optimizer.ADAMW:
         return f"{needs} optimizer=adamw: the state is stepped on the CPU, by AdamW alone"
-    if _is_offloaded_by_torchao(config) and config.amp_dtype == AmpDtype.FP16:
-        return f"{needs} bf16 at zero_stage=0: fp16 gradients leave before they are unscaled"
+    if config.amp_dtype == AmpDtype.FP16 and not config.is_zero:
+        return f"{needs} bf16: fp16 gradients leave for the CPU before they are unscaled"
     return None
 
 
@@ -158,8 +159,7 @@ def _zero_never_lowers_its_loss_scale(config: TrainingConfig, device: DeviceFact
 
     Its other way, the ``fp16`` section, trains 16-bit weights, which is another training.
     """
-    is_plain = config.zero_stage == 0 or config.sharding == Sharding.FSDP
-    if is_plain or config.amp_dtype != AmpDtype.FP16:
+    if not config.is_zero or config.amp_dtype != AmpDtype.FP16:
         return None
     return (
         "fp16 under ZeRO: DeepSpeed's autocast never lowers its loss scale, so that after the "
@@ -191,8 +191,7 @@ def _fsdp_has_stages(config: TrainingConfig, device: DeviceFacts) -> str | None:
 def _optimizer_has_bits(config: TrainingConfig, device: DeviceFacts) -> str | None:
     if config.optimizer_bits == 4 and config.optimizer != Optimizer.ADAMW:
         return f"optimizer_bits=4 exists for adamw alone, not for {config.optimizer}"
-    flattens = config.zero_stage > 0 and config.sharding == Sharding.DEEPSPEED
-    if config.optimizer_bits == 4 and flattens:
+    if config.optimizer_bits == 4 and config.is_zero:
         return "optimizer_bits=4 keeps state per tensor, and ZeRO flattens tensors; take 8 or 32"
     return None
 

@@ -6,8 +6,6 @@ from search_spaces.config import OffloadTarget, TrainingConfig
 
 BUFFER_FACTOR = 1.5
 """What DeepSpeed's estimate adds to host memory for its buffers."""
-OFFLOADED_BYTES = 12
-"""A trained parameter's own in host memory: an fp32 copy and AdamW's two moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +95,13 @@ def estimate_zero3_offloaded(
 def too_much_for_host(config: TrainingConfig, job: JobFacts) -> str | None:
     """Return why a host cannot hold what a config offloads to it; None if it may.
 
-    Only what is certain counts: ``OFFLOADED_BYTES``, whatever the stage and however many
-    processes share it. Buffers, gradients and the processes come on top, as in the estimate.
+    Only what is certain counts: an fp32 copy of each trained parameter and AdamW's two moments,
+    whatever the stage and however many processes share them. Buffers, gradients and the processes
+    come on top, as in the estimate.
     """
     if config.offload_target != OffloadTarget.CPU or config.lora_rank > 0:
         return None  # adapters are few
-    needed = OFFLOADED_BYTES * job.num_trainable
+    needed = job.num_trainable * (4 + 2 * config.optimizer_bits // 8)
     if needed <= job.host_bytes:
         return None
     if config.zero_stage == 3:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 
 from search_spaces import ActivationOffload, AmpDtype, Switch, TrainingConfig
+from trials.low_bit import host_copies
 from trials.measurement import Place
 from trials.optimizers import build_optimizer, state_tensors, tensor_bytes
 from trials.ranks import Replica
@@ -82,6 +83,10 @@ class Engine(ABC):
         """Return the gradients that this process holds."""
         return [p.grad for p in self.model.parameters() if p.grad is not None]
 
+    def gathered_tensors(self) -> list[Tensor]:
+        """Return copies of parameters that other processes hold, as far as they are alive."""
+        return []
+
     def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
         """Yield kind, place and bytes of what lies outside the device's memory."""
         if self._offloaded is not None and self._device.type != "cpu":
@@ -90,6 +95,10 @@ class Engine(ABC):
     def _here(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return those in the device's memory; others are offloaded."""
         return [tensor for tensor in tensors if tensor.device.type == self._device.type]
+
+    def _away(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return those in another memory than the device's."""
+        return [tensor for tensor in tensors if tensor.device.type != self._device.type]
 
 
 class _OffloadedActivations(save_on_cpu):
@@ -150,10 +159,10 @@ class PlainEngine(Engine):
     def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
         """See Engine."""
         yield from super().elsewhere()
-        held = state_tensors(self.optimizer)
-        away = [tensor for tensor in held if tensor.device.type != self._device.type]
-        if away:
-            yield "optimizer_state", Place.HOST, tensor_bytes(away)
+        away = self._away(state_tensors(self.optimizer))
+        yield "optimizer_state", Place.HOST, tensor_bytes(away)
+        for kind, tensors in host_copies(self.optimizer).items():
+            yield kind, Place.PINNED_HOST, tensor_bytes(tensors)
 
     def _count_step(self) -> None:
         self.optimizer_steps += 1

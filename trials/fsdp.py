@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,8 +59,17 @@ class FsdpEngine(PlainEngine):
         return self._here(super().parameter_tensors())
 
     def gradient_tensors(self) -> list[Tensor]:
-        """See Engine."""
-        return self._here(super().gradient_tensors())
+        """See Engine. Whole ones are held by ``fully_shard`` until ranks exchange them."""
+        held: list[Tensor | None] = [*super().gradient_tensors()]
+        for parameter in self._sharded_parameters():
+            whole = getattr(parameter, "_unsharded_param", None)
+            held += [parameter.unsharded_accumulated_grad, None if whole is None else whole.grad]
+        return self._here(tensor for tensor in held if tensor is not None)
+
+    def gathered_tensors(self) -> list[Tensor]:
+        """See Engine. Those that are freed have no storage."""
+        each = self._sharded_parameters()
+        return [tensor for parameter in each for tensor in parameter.all_gather_outputs]
 
     def elsewhere(self) -> Iterator[tuple[str, Place, int]]:
         """See Engine."""
@@ -69,9 +79,14 @@ class FsdpEngine(PlainEngine):
             "gradients": super().gradient_tensors(),
         }
         for kind, tensors in held.items():
-            away = [tensor for tensor in tensors if tensor.device.type != self._device.type]
-            if away:
-                yield kind, Place.PINNED_HOST, tensor_bytes(away)
+            yield kind, Place.PINNED_HOST, tensor_bytes(self._away(tensors))
+
+    def _sharded_parameters(self) -> Iterator[Any]:
+        """Yield what ``fully_shard`` keeps of each parameter; it has no public way to ask."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                group = module._get_fsdp_state()._fsdp_param_group
+                yield from () if group is None else group.fsdp_params
 
     @contextmanager
     def forward(self, *, is_last: bool = True) -> Iterator[None]:

@@ -14,12 +14,14 @@ class KindObserver:
         self._meter, self._engine = meter, engine
         self._allocated: dict[str, int] = {}
         self._gradients: dict[str, int] = {}
+        self._gathered: dict[str, int] = {}
         self._elsewhere: dict[str, dict[str, int]] = {}
 
     def __call__(self, moment: str) -> None:
         """Take note of a moment."""
         self._gradients[moment] = tensor_bytes(self._engine.gradient_tensors())
         self._allocated[moment] = self._meter.allocated_bytes()
+        self._gathered[moment] = tensor_bytes(self._engine.gathered_tensors())
         if moment == "forward":
             self._meter.look()
         if moment == "backward":
@@ -32,6 +34,7 @@ class KindObserver:
     def by_kind(self) -> dict[str, int]:
         """Return bytes by kind; ``held_gradients`` are those before the last backward pass."""
         kept = self._allocated["forward"] - self._allocated["start"]
+        kept -= self._gathered["forward"] - self._gathered["start"]
         return {
             "parameters": tensor_bytes(self._engine.parameter_tensors()),
             "gradients": self._gradients["backward"],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from search_spaces import Optimizer
 from trials.errors import TrialSetupError
@@ -66,6 +66,13 @@ def inner_optimizers(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optim
         return [optimizer]
     on_device = getattr(optimizer, "d_opt", None)
     return [*per_parameter.values(), *([] if on_device is None else [on_device])]
+
+
+def host_copies(optimizer: torch.optim.Optimizer) -> dict[str, list[Tensor]]:
+    """Return page-locked copies that an optimizer keeps on the host, by kind; torchao's alone."""
+    copies = list(getattr(optimizer, "param_d2h_map", {}).values())
+    gradients = [copy.grad for copy in copies if copy.grad is not None]
+    return {"parameters": copies, "gradients": gradients} if copies else {}
 
 
 def step_uncompiled(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

@@ -281,7 +281,7 @@ class _MallocInfo(ctypes.Structure):
 
 
 def _tune_malloc(threshold_bytes: int) -> None:
-    """Have glibc map blocks from this size on, and keep twice as much free as its own; once."""
+    """Set glibc's threshold for mapping, and for trimming to twice it; it adapts neither then."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, threshold_bytes)

@@ -1,6 +1,8 @@
 """An evaluation tried before a study: a fault there shows only after training otherwise."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import torch
@@ -36,15 +38,21 @@ def rehearse_evaluation(
     """
     model.eval()
     before = signal.signal(signal.SIGALRM, _give_up)
-    signal.setitimer(signal.ITIMER_REAL, limit_seconds)
     try:
-        with torch.no_grad():
+        with suppress(_OutOfTime), _alarms(limit_seconds), torch.no_grad():
             checked_quality(workload.evaluate(model, device))
-    except _OutOfTime:
-        return
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _alarms(seconds: float) -> Iterator[None]:
+    """Raise the alarm again and again: one within a destructor is swallowed."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:

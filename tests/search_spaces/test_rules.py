@@ -149,6 +149,7 @@ def test_paged_state_is_bitsandbytes_on_a_gpu(knobs, words):
         ({}, None),
         ({"optimizer_bits": 8}, "needs optimizer_bits=32"),
         ({"amp_dtype": "fp16"}, "before they are unscaled"),
+        ({"amp_dtype": "fp16", "zero_stage": 3, "sharding": "fsdp"}, "before they are unscaled"),
         ({"optimizer_in_backward": "on"}, "stepped on the CPU"),
     ],
     ids=str,
@@ -156,6 +157,11 @@ def test_paged_state_is_bitsandbytes_on_a_gpu(knobs, words):
 def test_state_is_offloaded_without_deepspeed_from_a_gpu(knobs, words):
     reason = refusal(TrainingConfig.from_mapping({"offload_target": "cpu", **knobs}), cuda(8, 0))
     assert reason is None if words is None else words in reason
+
+
+def test_state_is_offloaded_without_deepspeed_from_one_gpu():
+    space = SearchSpace.of({"offload_target": ["cpu"]}, num_devices=2)
+    assert ["for one device" in e.reason for e in space.exclusions(cuda(8, 0))] == [True]
 
 
 def test_a_step_in_the_backward_pass_is_for_one_device():

@@ -4,7 +4,6 @@ import pytest
 
 from search_spaces import DeviceFacts, JobFacts, TrainingConfig, refusal
 from search_spaces.zero_memory import (
-    OFFLOADED_BYTES,
     estimate_zero2,
     estimate_zero3_offloaded,
 )
@@ -61,8 +60,11 @@ def test_state_beyond_the_hosts_memory_is_refused_before_it_runs(stage):
 
 
 def test_what_may_just_fit_is_tried():
-    assert refusal(config("cpu", 3), machine(OFFLOADED_BYTES * PARAMETERS)) is None
-    assert refusal(config("cpu", 3), machine(OFFLOADED_BYTES * PARAMETERS - 1)) is not None
+    assert refusal(config("cpu", 3), machine(12 * PARAMETERS)) is None
+    assert refusal(config("cpu", 3), machine(12 * PARAMETERS - 1)) is not None
+    eight = config("cpu", 3).with_knobs({"optimizer_bits": 8})
+    assert refusal(eight, machine(6 * PARAMETERS)) is None
+    assert refusal(eight, machine(6 * PARAMETERS - 1)) is not None
 
 
 def test_frozen_parameters_have_no_state_in_host_memory():
