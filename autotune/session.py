@@ -375,7 +375,8 @@ def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:
 
 
 def _free_name(store: StudyStore, workload: str) -> str:
-    stem = re.sub(r"[^\w]+", "-", workload.rpartition("/")[2].replace(".py:", ":")).strip("-")
+    place = workload.partition("?")[0].removesuffix("/config.json").removesuffix(".json")
+    stem = re.sub(r"[^\w]+", "-", place.rpartition("/")[2].replace(".py:", ":")).strip("-")
     taken = {summary.name for summary in store.studies()}
     number = 1
     while f"{stem}-{number}" in taken:
