@@ -263,7 +263,7 @@ def _new_record(
         deadline_seconds=settings.deadline,
         quality_repeats=settings.quality_repeats,
         num_ranks=settings.trial_devices,
-        missing=environment.missing,
+        missing=facts.missing_on(environment),
         host_memory_bytes=environment.host_memory_bytes,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
@@ -272,7 +272,7 @@ def _new_record(
     return StudyRecord(
         spec=spec,
         facts=facts,
-        environment=replace(environment, missing=(), host_memory_bytes=None),
+        environment=replace(environment, missing=(), host_memory_bytes=None, nvme_free_bytes=None),
         created_at=datetime.now(UTC),
     )
 
