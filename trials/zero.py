@@ -145,8 +145,15 @@ class ZeroEngine(Engine):
         return [*super().gradient_tensors(), *filter(is_tensor, moved)]
 
     def _copies(self) -> list[Tensor]:
+        """Return the fp32 copies; at stage 3, weights in fp32 have one only where it is offloaded.
+
+        Between steps stage 3 keeps it out of the optimizer's groups.
+        """
         groups = self._optimizer.optimizer.param_groups
-        return [tensor for group in groups for tensor in group["params"]]
+        copies = [tensor for group in groups for tensor in group["params"]]
+        if self._config.offload_target != OffloadTarget.NONE:
+            copies += getattr(self._optimizer, "fp32_partitioned_groups_flat", [])
+        return copies
 
     def _shards(self) -> list[Tensor]:
         return [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]

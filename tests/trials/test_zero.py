@@ -134,8 +134,9 @@ def test_state_on_disk_is_told_with_its_size(run):
 
 
 @pytest.mark.slow
-def test_on_a_cpu_what_is_offloaded_to_the_host_stays_in_the_process(run):
-    memory = run(zero_stage=2, offload_target="cpu").memory
+@pytest.mark.parametrize("stage", [2, 3])
+def test_on_a_cpu_what_is_offloaded_to_the_host_stays_in_the_process(run, stage):
+    memory = run(zero_stage=stage, offload_target="cpu").memory
     assert memory.elsewhere == {}
     assert memory.by_kind["optimizer_state"] == pytest.approx(3 * 4 * 830_208, rel=0.01)
     assert memory.by_kind["gradients"] == pytest.approx(4 * 830_208, rel=0.01)
