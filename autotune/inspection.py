@@ -13,10 +13,11 @@ from pathlib import Path
 
 from trials import nvml
 from trials.host import TrialHost
-from trials.machine import host_free_bytes, usable_cores
+from trials.machine import free_disk_bytes, host_free_bytes, usable_cores
 from trials.measurement import Measurement
 from trials.spec import TrialSpec
 
+C_COMPILERS = ("cc", "gcc", "clang")
 PATIENCE_SECONDS = 120.0
 """How long a process of a check may take; the first import of torch can take a minute."""
 
@@ -43,9 +44,14 @@ def complaint_about(code: str) -> str:
     return done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
 
 
-def free_disk_bytes(folder: Path) -> int:
-    """Return what may still be written to a folder's filesystem."""
-    return shutil.disk_usage(folder).free
+def lacks_header(name: str) -> bool:
+    """Tell whether the C compiler does not find a header; without a compiler, none is found."""
+    compiler = next(filter(None, map(shutil.which, C_COMPILERS)), None)
+    if compiler is None:
+        return True
+    command = [compiler, "-E", "-x", "c", "-"]
+    source = f"#include <{name}>\n"
+    return subprocess.run(command, input=source, text=True, capture_output=True).returncode != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,7 @@ class Machine:
         system: The operating system's name.
         complaint_about: Tries Python code in a process of its own.
         find_program: Finds a program by name.
+        lacks_header: Tells whether the C compiler does not find a header.
         installed_version: Finds a package's version.
         cores: Lists the cores that may be used.
         free_memory_bytes: Reads the host memory that could be had.
@@ -71,6 +78,7 @@ class Machine:
     system: str = field(default_factory=platform.system)
     complaint_about: Callable[[str], str] = complaint_about
     find_program: Callable[[str], str | None] = shutil.which
+    lacks_header: Callable[[str], bool] = lacks_header
     installed_version: Callable[[str], str | None] = installed_version
     cores: Callable[[], tuple[int, ...]] = usable_cores
     free_memory_bytes: Callable[[], int] = host_free_bytes

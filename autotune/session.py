@@ -264,7 +264,7 @@ def _new_record(
         deadline_seconds=settings.deadline,
         quality_repeats=settings.quality_repeats,
         num_ranks=settings.trial_devices,
-        missing=environment.missing,
+        missing=facts.missing_on(environment),
         host_memory_bytes=environment.host_memory_bytes,
         nvme_path=_nvme_path(settings),
         baseline=baseline,
@@ -273,7 +273,7 @@ def _new_record(
     return StudyRecord(
         spec=spec,
         facts=facts,
-        environment=replace(environment, missing=(), host_memory_bytes=None),
+        environment=replace(environment, missing=(), host_memory_bytes=None, nvme_free_bytes=None),
         created_at=datetime.now(UTC),
     )
 
@@ -376,7 +376,8 @@ def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:
 
 
 def _free_name(store: StudyStore, workload: str) -> str:
-    stem = re.sub(r"[^\w]+", "-", workload.rpartition("/")[2].replace(".py:", ":")).strip("-")
+    place = workload.partition("?")[0].removesuffix("/config.json").removesuffix(".json")
+    stem = re.sub(r"[^\w]+", "-", place.rpartition("/")[2].replace(".py:", ":")).strip("-")
     taken = {summary.name for summary in store.studies()}
     number = 1
     while f"{stem}-{number}" in taken:

@@ -198,7 +198,7 @@ def short_reason(trial: TrialRecord, budget_bytes: int, length: int = SHORT) -> 
     """
     if trial.state == TrialState.MEASURED and trial.outcome == Outcome.COMPLETED:
         return UNSCORED
-    if trial.outcome == Outcome.COMPLETED and trial.measurement is not None:
+    if trial.outcome == Outcome.COMPLETED and trial.measurement is not None and not trial.reason:
         return data_bound_text(trial.measurement.timing)
     if trial.source == Source.PREDICTED:
         witness = re.search(r"trial \d+", trial.reason)

@@ -20,7 +20,7 @@ from search_spaces.errors import EmptySpaceError, InvalidConfigError
 from search_spaces.presets import PRESETS, load_space
 from search_spaces.rules import RULES, TECHNIQUES, DeviceFacts, Rule, refusal
 from search_spaces.space import Exclusion, SearchSpace
-from search_spaces.zero_memory import JobFacts
+from search_spaces.zero_memory import JobFacts, too_much_for_disk
 
 __all__ = [
     "KNOBS",
@@ -49,4 +49,5 @@ __all__ = [
     "parse_knob",
     "refusal",
     "stable_hash",
+    "too_much_for_disk",
 ]

@@ -7,6 +7,9 @@ from search_spaces.config import OffloadTarget, TrainingConfig
 BUFFER_FACTOR = 1.5
 """What DeepSpeed's estimate adds to host memory for its buffers."""
 
+SWAPPED_BYTES = 16
+"""A parameter's own on disk: AdamW's two moments, an fp32 copy and its gradient."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
@@ -114,6 +117,17 @@ def too_much_for_host(config: TrainingConfig, job: JobFacts) -> str | None:
         f"offload_target=cpu at zero_stage={config.zero_stage} keeps at least {_gib(needed)} of "
         f"optimizer state in host memory, and with buffers about {_gib(estimate.host_bytes)} by "
         f"DeepSpeed's estimate; this machine has {_gib(job.host_bytes)}; take nvme at zero_stage=3"
+    )
+
+
+def too_much_for_disk(num_parameters: int, *, free_bytes: int) -> str | None:
+    """Return why a disk cannot hold what a model's training offloads to it; None if it can."""
+    needed = SWAPPED_BYTES * num_parameters
+    if needed <= free_bytes:
+        return None
+    return (
+        f"offload_target=nvme may write {_gib(needed)} of optimizer state, and --nvme-path has "
+        f"{_gib(free_bytes)} free; give another"
     )
 
 

@@ -50,7 +50,8 @@ ORDER = [
     {"optimizer"},
     {"quality", "ledger", "confirming"},
     {"tuner"},
-    {"inspection", "planning"},
+    {"inspection", "planning", "checks"},
+    {"technique_checks"},
     {"doctor", "session"},
     {"cli"},
 ]

@@ -55,7 +55,7 @@ def missing_lora() -> str | None:
     """Return why adapters cannot be used here; None if they can."""
     if importlib.util.find_spec("peft") is not None:  # importing it takes seconds
         return None
-    return "lora_rank needs peft, which is not installed: pip install 'autotune[lora]'"
+    return "lora_rank needs peft, which is not installed; pip install 'autotune[lora]'"
 
 
 def _linear_names(model: nn.Module, blocks: Sequence[nn.Module]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from search_spaces import DeviceFacts, stable_hash
 from trials.codec import to_plain
 
-_ASIDE = ("missing", "host_memory_bytes")
+_ASIDE = ("missing", "host_memory_bytes", "nvme_free_bytes")
 """Fields that are no part of the fingerprint."""
 
 
@@ -31,6 +31,8 @@ class Environment:
             measured without them stands.
         host_memory_bytes: Memory of the machine; None in what was stored before it was asked.
             No part of the fingerprint either.
+        nvme_free_bytes: What is left on the disk that state may be offloaded to; None where
+            there is no such folder. No part of the fingerprint either.
     """
 
     device_kind: str
@@ -48,6 +50,7 @@ class Environment:
     peft: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
     host_memory_bytes: int | None = None
+    nvme_free_bytes: int | None = None
 
     @property
     def hash(self) -> str:

@@ -130,7 +130,7 @@ def missing_8bit() -> str | None:
         reason = " ".join(str(error).split())[:200]
         return (
             "8-bit optimizers, lion, paged state and quantized weights need bitsandbytes, which "
-            f"cannot be imported here: {reason}"
+            f"cannot be imported here: {reason}; pip install --force-reinstall bitsandbytes"
         )
     return None
 
@@ -155,7 +155,7 @@ def missing_4bit() -> str | None:
         return None
     return (
         "optimizer_bits=4, and offload_target=cpu at zero_stage=0, need torchao, which is not "
-        "installed: pip install 'autotune[low-bit]'"
+        "installed; pip install 'autotune[low-bit]'"
     )
 
 

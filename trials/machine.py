@@ -1,6 +1,7 @@
 """The host as the kernel tells of it, without torch: memory, kills, cores, the processor."""
 
 import os
+import shutil
 from pathlib import Path
 
 from trials.errors import TrialSetupError
@@ -14,6 +15,11 @@ def host_free_bytes() -> int:
 def host_memory_bytes() -> int:
     """Return the memory of the machine."""
     return _meminfo_bytes("MemTotal")
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Return what may still be written to a folder's filesystem."""
+    return shutil.disk_usage(folder).free
 
 
 def kernel_kills() -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
-from search_spaces import DeviceFacts, JobFacts
+from search_spaces import DeviceFacts, JobFacts, too_much_for_disk
 from trials.codec import from_plain, to_plain
 from trials.environment import Environment
 from trials.profile import Profile
@@ -229,6 +229,15 @@ class WorkloadFacts:
     largest_parameter: int | None = None
     learning_rate: float | None = None
 
+    def missing_on(self, environment: Environment) -> tuple[tuple[str, str], ...]:
+        """Return what cannot be used on a machine, for lack of disk for this workload too."""
+        known = dict(environment.missing)
+        free = environment.nvme_free_bytes
+        why = None if free is None else too_much_for_disk(self.num_parameters, free_bytes=free)
+        if why is not None:
+            known.setdefault("offload-nvme", why)
+        return tuple(known.items())
+
     def rules_facts(self, environment: Environment, num_ranks: int = 1) -> DeviceFacts:
         """Return what the rules of a space need where this workload is to be trained.
 
@@ -236,7 +245,8 @@ class WorkloadFacts:
             environment: On what.
             num_ranks: Devices that one trial trains on together.
         """
-        device, host_bytes = environment.device_facts(), environment.host_memory_bytes
+        device = replace(environment.device_facts(), missing=self.missing_on(environment))
+        host_bytes = environment.host_memory_bytes
         if host_bytes is None:
             return device
         job = JobFacts(

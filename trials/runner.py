@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from trials.environment import Environment
 from trials.errors import WorkloadError
 from trials.evaluation import evaluate_in_batches
 from trials.kinds import KindObserver, memory_use
-from trials.machine import host_memory_bytes, processor_name
+from trials.machine import free_disk_bytes, host_memory_bytes, processor_name
 from trials.measurement import (
     Measurement,
     Outcome,
@@ -302,8 +303,14 @@ def _environment(trial: Trial) -> Measurement:
         peft=_version("peft"),
         missing=missing_techniques(trial.device, trial.spec.nvme_path),
         host_memory_bytes=host_memory_bytes(),
+        nvme_free_bytes=_nvme_free_bytes(trial.spec),
     )
     return Measurement(outcome=Outcome.COMPLETED, environment=environment)
+
+
+def _nvme_free_bytes(spec: TrialSpec) -> int | None:
+    folder = None if spec.nvme_path is None else Path(spec.nvme_path)
+    return free_disk_bytes(folder) if folder is not None and folder.is_dir() else None
 
 
 TASKS: dict[Task, Callable[[Trial], Measurement]] = {

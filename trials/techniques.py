@@ -36,5 +36,5 @@ def _missing_compile(device: torch.device) -> str | None:
         return None
     return (
         "compile=on is measured on CUDA alone (on a CPU the compiler's memory would count as the "
-        "trial's)"
+        "trial's); take a GPU"
     )

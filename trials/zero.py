@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, is_tensor, nn
 from torch.utils.cpp_extension import _get_build_directory
 
-from search_spaces import OffloadTarget, TrainingConfig
+from search_spaces import OffloadTarget, TrainingConfig, too_much_for_disk
 from search_spaces.deepspeed_document import deepspeed_document, steps_8bit_on_the_cpu
 from trials.engines import Engine
 from trials.errors import TrialSetupError, WorkloadError
@@ -145,8 +145,15 @@ class ZeroEngine(Engine):
         return [*super().gradient_tensors(), *filter(is_tensor, moved)]
 
     def _copies(self) -> list[Tensor]:
+        """Return the fp32 copies; at stage 3, weights in fp32 have one only where it is offloaded.
+
+        Between steps stage 3 keeps it out of the optimizer's groups.
+        """
         groups = self._optimizer.optimizer.param_groups
-        return [tensor for group in groups for tensor in group["params"]]
+        copies = [tensor for group in groups for tensor in group["params"]]
+        if self._config.offload_target != OffloadTarget.NONE:
+            copies += getattr(self._optimizer, "fp32_partitioned_groups_flat", [])
+        return copies
 
     def _shards(self) -> list[Tensor]:
         return [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]
@@ -156,11 +163,12 @@ def _prepare_swap_folder(folder: Path | None, num_parameters: int) -> None:
     """Make the folder that a trial swaps to.
 
     Raises:
-        WorkloadError: It cannot be made, or its disk is too small: with AdamW's two moments and
-            the fp32 parameters and gradients, 16 bytes a parameter.
+        WorkloadError: It cannot be made, or its disk is too small.
     """
-    parent = None if folder is None else folder.parent
-    trouble = missing_nvme_folder(parent, needed_bytes=16 * num_parameters)
+    trouble = missing_nvme_folder(None if folder is None else folder.parent)
+    if trouble is None and folder is not None:
+        free = shutil.disk_usage(folder.parent).free
+        trouble = too_much_for_disk(num_parameters, free_bytes=free)
     if trouble is not None:
         raise WorkloadError(trouble)
     assert folder is not None
@@ -187,7 +195,7 @@ def watch_disk(watched: Callable[[], AbstractContextManager[object]]) -> None:
 def missing_zero(device_kind: str = "cpu") -> str | None:
     """Return why DeepSpeed cannot train on a kind of device; None if it can. Imports nothing."""
     if not _is_installed():
-        return "zero_stage needs deepspeed, which is not installed here"
+        return "zero_stage needs deepspeed, which is not installed here; pip install deepspeed"
     if device_kind == "cuda":
         return None
     return _why_not_built(["deepspeed_shm_comm"], "zero_stage on a CPU")
@@ -198,28 +206,25 @@ def missing_offload(target: OffloadTarget) -> str | None:
     if target == OffloadTarget.NONE:
         return None
     if not _is_installed():
-        return f"offload_target={target} needs deepspeed, which is not installed here"
+        return (
+            f"offload_target={target} needs deepspeed, which is not installed here; "
+            "pip install deepspeed"
+        )
     disk = ["pin_memory", "async_io"] if target == OffloadTarget.NVME else []
     operators = ["cpu_adam", *disk]
     return _why_not_built(operators, f"offload_target={target}")
 
 
-def missing_nvme_folder(folder: Path | None, needed_bytes: int = 0) -> str | None:
+def missing_nvme_folder(folder: Path | None) -> str | None:
     """Return what is wrong with a folder to swap to; None if nothing is."""
     if folder is None:
-        return "offload_target=nvme needs a folder on a fast local disk: --nvme-path FOLDER"
+        return "offload_target=nvme needs a folder on a fast local disk; give --nvme-path FOLDER"
     if not folder.exists():
         return f"--nvme-path {folder} does not exist; make it, or give another"
     if not folder.is_dir():
         return f"--nvme-path {folder} is no folder; give one"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"--nvme-path {folder} cannot be written; give another, or change its permissions"
-    free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
-        return (
-            f"--nvme-path {folder} has {free / 2**30:.1f} GiB free, and optimizer state may take "
-            f"{needed_bytes / 2**30:.1f} GiB; give another"
-        )
     return None
 
 
@@ -286,7 +291,7 @@ def _why_not_built(names: Sequence[str], what: str) -> str | None:
     if all(_is_built(name) for name in names):
         return None
     return (
-        f"{what} needs DeepSpeed's operators, which are not built here yet: "
+        f"{what} needs DeepSpeed's operators, which are not built here yet; build them with "
         "autotune doctor --build (minutes, once)"
     )
 

@@ -4,9 +4,10 @@ import sys
 
 import typer
 
+from autotune.checks import Check, Status
 from autotune.cli.options import Output
 from autotune.cli.tables import write_documents, write_table
-from autotune.doctor import Status, run_checks
+from autotune.doctor import run_checks
 from autotune.errors import REPLIES
 from autotune.inspection import this_machine
 from autotune.settings import Settings
@@ -32,6 +33,13 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
+def _found(check: Check) -> str:
+    """Return what was found, and what a study leaves out for it."""
+    if not check.left_out:
+        return check.found
+    return f"{check.found}; leaves out {', '.join(check.left_out)}"
+
+
 def show_checks(settings: Settings, output: Output) -> None:
     """Write what every check found.
 
@@ -40,7 +48,7 @@ def show_checks(settings: Settings, output: Output) -> None:
     with this_machine() as machine:
         checks = run_checks(settings, machine)
     if output == Output.TABLE:
-        rows = [[check.name, check.status, check.found, check.remedy] for check in checks]
+        rows = [[check.name, check.status, _found(check), check.remedy] for check in checks]
         write_table("Checks", ["check", "status", "found", "remedy"], rows, widest=WIDEST)
     else:
         write_documents([to_plain(check) for check in checks], output)

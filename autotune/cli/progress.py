@@ -1,7 +1,7 @@
 """What a person sees while a study runs: a live panel, and a line for each trial."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -129,8 +129,18 @@ def _introduction(event: StudyBegan) -> str:
         f"space {spec.space.name}: {event.num_configs} configs, "
         f"objectives {', '.join(spec.objectives)}, rates of {spec.rates.dated}",
     ]
-    lines += [f"not tried: {count} configs, {why}" for why, count in event.exclusions.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_exclusion_lines(event.exclusions)])
+
+
+def _exclusion_lines(exclusions: Mapping[str, int]) -> Iterator[str]:
+    """Yield what is not tried, the reason that leaves out most first."""
+    if not exclusions:
+        return
+    total = sum(exclusions.values())
+    yield f"not tried: {total:,} configs, each counted by the first reason found"
+    width = len(f"{max(exclusions.values()):,}")
+    for why, count in sorted(exclusions.items(), key=lambda item: -item[1]):
+        yield f"  {count:>{width},}  {why}"
 
 
 def _told_line(trial: TrialRecord, study: StudyRecord) -> str:

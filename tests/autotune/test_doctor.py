@@ -7,57 +7,22 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
+from autotune.checks import Check, Status
 from autotune.cli import checking, run_command
-from autotune.doctor import GIB, KEEP_LIMIT, RESET_PEAK, Check, Status, run_checks
-from autotune.inspection import Machine, complaint_about, installed_version, this_machine
+from autotune.doctor import GIB, KEEP_LIMIT, RESET_PEAK, run_checks
+from autotune.inspection import complaint_about, installed_version, lacks_header, this_machine
 from autotune.settings import Settings
 from autotune.store.engine import normalise_url, open_engine
 from autotune.store.sql import SqlStore
-from tests.factories import make_environment, make_facts
-from trials.errors import TrialSetupError
+from autotune.technique_checks import PACKAGES
+from tests.autotune.inspected import answer, crash, fail_on, refuse, whole_machine
 from trials.measurement import Failure, Measurement, Outcome
 from trials.spec import Task
-
-GPU = make_environment(
-    device_kind="cuda", device_name="NVIDIA H200", device_memory_bytes=141 * GIB, cuda="13.0"
-)
-
-
-def answer(spec):
-    environment = GPU if spec.is_cuda else make_environment()
-    is_described = spec.task == Task.DESCRIBE
-    part = {"facts": make_facts()} if is_described else {"environment": environment}
-    return Measurement(outcome=Outcome.COMPLETED, **part)
-
-
-def crash(reason):
-    return Measurement(outcome=Outcome.CRASHED, failure=Failure(reason=reason, phase="load"))
-
-
-def refuse(*args):
-    raise TrialSetupError("the NVIDIA driver does not answer: not found")
-
-
-def fail_on(*words, complaint="it broke"):
-    return lambda code: complaint if any(word in code for word in words) else ""
 
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(
-        run_trial=answer,
-        system="Linux",
-        complaint_about=lambda code: "",
-        find_program=lambda name: f"/usr/bin/{name}",
-        installed_version=lambda package: "1.2.3",
-        cores=lambda: (0, 1),
-        free_memory_bytes=lambda: 16 * GIB,
-        free_disk_bytes=lambda folder: 50 * GIB,
-        temporary_folder=lambda: "/tmp",
-        num_gpus=lambda: 0,
-        driver_version=refuse,
-        device_files=tmp_path,
-    )
+    return whole_machine(tmp_path)
 
 
 @pytest.fixture
@@ -87,13 +52,14 @@ def test_whatever_is_lacking_has_a_remedy(machine, settings):
         run_trial=refuse,
         complaint_about=lambda code: "no",
         find_program=lambda name: None,
+        lacks_header=lambda name: True,
         installed_version=lambda package: None,
         cores=lambda: (0,),
         free_memory_bytes=lambda: 0,
         free_disk_bytes=lambda folder: 0,
     )
     bad = [check for check in run_checks(settings, lacking) if check.status != Status.OK]
-    assert len(bad) == 12
+    assert len(bad) == 16
     assert all(check.found and check.remedy for check in bad)
 
 
@@ -204,7 +170,7 @@ def test_a_bitsandbytes_that_cannot_be_imported_fails(look):
     assert broken.found == "1.2.3 cannot be imported: OSError"
 
 
-@pytest.mark.parametrize("name", ["bitsandbytes", "deepspeed", "ray", "optuna-dashboard"])
+@pytest.mark.parametrize("name", [package.name for package in PACKAGES])
 def test_a_package_that_is_not_installed_is_warned_of(look, name):
     package = look(name, installed_version=lambda package: None)
     assert (package.status, package.found) == (Status.WARNING, "not installed")
@@ -212,6 +178,17 @@ def test_a_package_that_is_not_installed_is_warned_of(look, name):
 
 def test_without_ray_there_is_still_the_local_way(look):
     assert "--local" in look("ray", complaint_about=fail_on("ray")).remedy
+
+
+def test_without_the_headers_of_libaio_the_package_that_has_them_is_named(look):
+    check = look("libaio", lacks_header=lambda name: name == "libaio.h")
+    assert check.status == Status.WARNING
+    assert "libaio-dev" in check.remedy and "doctor --build" in check.remedy
+
+
+def test_a_header_is_looked_for_with_the_real_compiler():
+    assert not lacks_header("stdio.h")
+    assert lacks_header("no_such_header.h")
 
 
 def test_a_compiler_by_another_name_will_do(look):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search_spaces import DeviceFacts, JobFacts, TrainingConfig, refusal
+from search_spaces import DeviceFacts, JobFacts, TrainingConfig, refusal, too_much_for_disk
 from search_spaces.zero_memory import (
     estimate_zero2,
     estimate_zero3_offloaded,
@@ -78,3 +78,10 @@ def test_state_elsewhere_is_no_matter_of_the_hosts_memory(target, stage):
 
 def test_without_a_job_nothing_is_said_of_it():
     assert refusal(config("cpu", 1), DeviceFacts()) is None
+
+
+@pytest.mark.parametrize(("free", "is_refused"), [(16_000, False), (15_999, True)])
+def test_a_disk_must_hold_sixteen_bytes_of_each_parameter(free, is_refused):
+    why = too_much_for_disk(1000, free_bytes=free)
+    assert (why is not None) is is_refused
+    assert why is None or why.startswith("offload_target=nvme may write")

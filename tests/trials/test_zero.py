@@ -136,8 +136,9 @@ def test_state_on_disk_is_told_with_its_size(run):
 
 
 @pytest.mark.slow
-def test_on_a_cpu_what_is_offloaded_to_the_host_stays_in_the_process(run):
-    memory = run(zero_stage=2, offload_target="cpu").memory
+@pytest.mark.parametrize("stage", [2, 3])
+def test_on_a_cpu_what_is_offloaded_to_the_host_stays_in_the_process(run, stage):
+    memory = run(zero_stage=stage, offload_target="cpu").memory
     assert memory.elsewhere == {}
     assert memory.by_kind["optimizer_state"] == pytest.approx(3 * 4 * 830_208, rel=0.01)
     assert memory.by_kind["gradients"] == pytest.approx(4 * 830_208, rel=0.01)
@@ -167,7 +168,6 @@ def test_each_trouble_of_a_folder_to_swap_to_has_its_own_words(tmp_path):
     assert "--nvme-path FOLDER" in zero.missing_nvme_folder(None)
     assert "does not exist" in zero.missing_nvme_folder(tmp_path / "gone")
     assert "is no folder" in zero.missing_nvme_folder(file)
-    assert "GiB free" in zero.missing_nvme_folder(tmp_path, needed_bytes=2**60)
     assert zero.missing_nvme_folder(tmp_path) is None
 
 
