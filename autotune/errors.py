@@ -9,6 +9,8 @@ trials.TrialError
 AutotuneError
  +- SettingsError                       exit 2   422
  +- UnsupportedExportError              exit 2   422   the format cannot express the config
+ +- PriceBookError                      exit 2   422   no prices that can be counted with
+ |   +- NoOfferFitsError                exit 5   422   no machine of the book holds a trial
  +- StudyNotFoundError                  exit 3   404
  +- StudyExistsError                    exit 3   409
  +- StudyMismatchError                  exit 3   409   resume with another space, workload, ...
@@ -39,6 +41,14 @@ class SettingsError(AutotuneError):
 
 class UnsupportedExportError(AutotuneError):
     """A config that an export format cannot express."""
+
+
+class PriceBookError(AutotuneError):
+    """A price book that cannot be read, or has no price for what is asked."""
+
+
+class NoOfferFitsError(PriceBookError):
+    """No machine of a price book holds any trial of the study."""
 
 
 class StudyNotFoundError(AutotuneError):
@@ -103,6 +113,8 @@ REPLIES: dict[type[Exception], Reply] = {
     AutotuneError: Reply(exit_code=1, http_status=500),
     SettingsError: Reply(exit_code=2, http_status=422),
     UnsupportedExportError: Reply(exit_code=2, http_status=422),
+    PriceBookError: Reply(exit_code=2, http_status=422),
+    NoOfferFitsError: Reply(exit_code=5, http_status=422),
     StudyNotFoundError: Reply(exit_code=3, http_status=404),
     StudyExistsError: Reply(exit_code=3, http_status=409),
     StudyMismatchError: Reply(exit_code=3, http_status=409),

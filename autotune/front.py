@@ -82,7 +82,7 @@ def recommend(
     if not front:
         return None
     first = objectives[0]
-    equal = _as_good_in_quality(front, quality_direction)
+    equal = as_good_in_quality(front, quality_direction)
     chosen = min(equal, key=lambda t: (_oriented(t, first, quality_direction), t.number))
     superlative = {
         Objective.COST: "cheapest",
@@ -93,6 +93,29 @@ def recommend(
         number=chosen.number,
         reason=_reason(superlative, chosen, len(front), len(equal)),
     )
+
+
+def as_good_in_quality(
+    front: Sequence[TrialRecord], quality_direction: Direction
+) -> list[TrialRecord]:
+    """Return the trials whose quality is no worse than the best beyond the noise of both.
+
+    All of them, where one has no quality.
+    """
+    if any(trial.scores.quality is None for trial in front):
+        return list(front)
+    best = min(front, key=lambda t: _oriented(t, Objective.QUALITY, quality_direction))
+
+    def is_as_good(trial: TrialRecord) -> bool:
+        gap = _oriented(trial, Objective.QUALITY, quality_direction) - _oriented(
+            best, Objective.QUALITY, quality_direction
+        )
+        return gap <= math.hypot(
+            half_width_of(trial.scores, Objective.QUALITY),
+            half_width_of(best.scores, Objective.QUALITY),
+        )
+
+    return [trial for trial in front if is_as_good(trial)]
 
 
 def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: int) -> str:
@@ -114,25 +137,6 @@ def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: in
     left_out = num_front - num_equal
     worse = f"; {left_out} point(s) train measurably worse" if left_out else ""
     return f"{text}; its quality {shown_number(scores.quality)} is as good as any {noise}{worse}"
-
-
-def _as_good_in_quality(
-    front: Sequence[TrialRecord], quality_direction: Direction
-) -> list[TrialRecord]:
-    if any(trial.scores.quality is None for trial in front):
-        return list(front)
-    best = min(front, key=lambda t: _oriented(t, Objective.QUALITY, quality_direction))
-
-    def is_as_good(trial: TrialRecord) -> bool:
-        gap = _oriented(trial, Objective.QUALITY, quality_direction) - _oriented(
-            best, Objective.QUALITY, quality_direction
-        )
-        return gap <= math.hypot(
-            half_width_of(trial.scores, Objective.QUALITY),
-            half_width_of(best.scores, Objective.QUALITY),
-        )
-
-    return [trial for trial in front if is_as_good(trial)]
 
 
 def _sign(objective: Objective, quality_direction: Direction) -> float:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
@@ -15,6 +15,7 @@ from autotune.exports import read_config
 from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
 from autotune.planning import configs_of, study_began, within_blocks
+from autotune.prices.warnings import book_warnings
 from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.settings import Settings
 from autotune.stopping import StopSwitch
@@ -218,6 +219,9 @@ def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
     except EmptySpaceError:
         if settings.global_batch is not None:
             raise
+    if settings.prices is not None:
+        for warning in book_warnings(settings.price_book(), date.today()):
+            logger.warning("%s", warning)
     if settings.baseline is not None:
         for note in read_config(settings.baseline).notes:
             logger.warning("%s: %s", settings.baseline, note)

@@ -17,8 +17,10 @@ from typing import Annotated, Any, Self
 from platformdirs import user_data_path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from autotune.errors import SettingsError
-from autotune.rates import Rates, default_rates
+from autotune.errors import PriceBookError, SettingsError
+from autotune.prices.book import PriceBook
+from autotune.prices.reading import builtin_book, read_book
+from autotune.rates import Rates
 from autotune.records import Budget, Objective
 from search_spaces import did_you_mean
 from trials.environment import Environment
@@ -66,6 +68,13 @@ def _distinct(objectives: tuple[Objective, ...]) -> tuple[Objective, ...]:
     return objectives
 
 
+def _day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError("is no day; write it like 2026-06-30") from None
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Objectives = Annotated[
     tuple[Objective, ...],
@@ -76,6 +85,7 @@ Objectives = Annotated[
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Day = Annotated[str, AfterValidator(_day)]
 
 
 def default_store_path() -> Path:
@@ -116,11 +126,12 @@ class Settings(BaseModel):
         deadline: Seconds that one trial may take.
         confirm: Run the recommended config a second time, in a fresh process.
         quality_repeats: Seeds over which the noise of quality is measured.
-        device_usd_per_hour: Rate of a device; left out, the default of its kind.
+        prices: Price book; the built-in one when left out.
+        device_usd_per_hour: Rate of a device; left out, the price book's.
         device_gib_usd_per_hour: Rate of device memory.
         host_gib_usd_per_hour: Rate of host memory.
         nvme_gib_usd_per_hour: Rate of NVMe.
-        rates_dated: Day of the rates.
+        rates_dated: Day of the rates, and of a price book that does not say.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -149,11 +160,12 @@ class Settings(BaseModel):
     deadline: Positive = 120.0
     confirm: bool = True
     quality_repeats: Count = 3
+    prices: Path | None = None
     device_usd_per_hour: Price | None = None
     device_gib_usd_per_hour: Price | None = None
     host_gib_usd_per_hour: Price | None = None
     nvme_gib_usd_per_hour: Price | None = None
-    rates_dated: str | None = None
+    rates_dated: Day | None = None
 
     @classmethod
     def load(cls, flags: Mapping[str, Any], settings_file: Path | None = None) -> Self:
@@ -195,8 +207,23 @@ class Settings(BaseModel):
             usd=self.usd,
         )
 
+    def price_book(self) -> PriceBook:
+        """Return the prices to count with.
+
+        Raises:
+            PriceBookError: The file of them cannot be used; the message says why.
+        """
+        if self.prices is None:
+            return builtin_book()
+        day = None if self.rates_dated is None else date.fromisoformat(self.rates_dated)
+        return read_book(self.prices, day)
+
     def rates(self, environment: Environment) -> Rates:
-        """Return the prices of the cost objective: the given ones, or the device's defaults."""
+        """Return the prices of the cost objective: the given ones, or else the book's.
+
+        Raises:
+            PriceBookError: The book has none for the device.
+        """
         given = {
             "device_usd_per_hour": self.device_usd_per_hour,
             "device_gib_usd_per_hour": self.device_gib_usd_per_hour,
@@ -204,9 +231,17 @@ class Settings(BaseModel):
             "nvme_gib_usd_per_hour": self.nvme_gib_usd_per_hour,
         }
         changed: dict[str, Any] = {n: rate for n, rate in given.items() if rate is not None}
-        rates = replace(default_rates(environment, self.trial_devices), **changed)
-        dated = self.rates_dated or (date.today().isoformat() if changed else rates.dated)
-        return replace(rates, dated=dated)
+        book = self.price_book()
+        rates = book.rates(environment, self.trial_devices)
+        if rates is None:
+            raise PriceBookError(
+                f"price book {book.name!r} has neither rates of parts nor a machine for "
+                f"{environment.device_name}; add [[components]] to it, or leave --prices out"
+            )
+        if not changed:
+            return rates
+        dated = self.rates_dated or date.today().isoformat()
+        return replace(rates, **changed, dated=dated, book=f"{rates.book}, changed")
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:

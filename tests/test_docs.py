@@ -59,7 +59,8 @@ def run(line, folder, cwd=None):
 def folder(tmp_path_factory):
     """What the README has its reader write, and a first study."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "space.toml").write_text(block("toml", "# space.toml"))
+    for name in ("space.toml", "prices.toml"):
+        (folder / name).write_text(block("toml", f"# {name}"))
     for name in ("mine.py", "train.py"):
         (folder / name).write_text(block("python", f"# {name}"))
     (folder / "bert.json").write_text(block("json", '"bert"'))

@@ -32,7 +32,7 @@ DOORS = {
     "sqlalchemy": {"autotune/store/"},
     "alembic": {"autotune/store/"},
     "moocore": {"autotune/front.py"},
-    "numpy": {"autotune/front.py", "autotune/optimizer/"},
+    "numpy": {"autotune/front.py", "autotune/optimizer/", "autotune/prices/quotes.py"},
     "pydantic": {"autotune/settings.py"},
     "platformdirs": {"autotune/settings.py"},
     "typer": {"autotune/cli/"},
@@ -42,7 +42,8 @@ DOORS = {
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
     {"errors", "figures", "rates", "records"},
-    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"},
+    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"}
+    | {"prices"},
     {"reruns", "events"},
     {"documents", "needs"},
     {"exports"},

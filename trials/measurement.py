@@ -179,6 +179,11 @@ class MemoryUse:
             for kind, size in self.by_kind.items()
         }
 
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of all kinds that live on disk."""
+        return sum(places.get(Place.DISK, 0) for places in self.elsewhere.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityReading:

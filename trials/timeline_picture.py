@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from math import floor, log10
-from xml.sax.saxutils import escape
 
+from trials.svg import MIDDLE, RIGHT_ALIGNED, canvas, decimal_step, line, text
 from trials.timeline import KINDS, Moment, Timeline
 from trials.trace import BACKWARD, DATA, DISK, FORWARD, OPTIMIZER
 
@@ -34,7 +34,6 @@ LETTER = 6.2
 """Width of a letter, on average."""
 BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-FONT = 'font-family="Helvetica, Arial, sans-serif"'
 
 
 def draw_timeline(timeline: Timeline, *, title: str, subtitle: str) -> str:
@@ -50,26 +49,19 @@ def draw_timeline(timeline: Timeline, *, title: str, subtitle: str) -> str:
     _, time_step, (time_size, time_unit) = _scale(timeline.seconds, TIME_UNITS, base=10)
     columns = _columns(timeline)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" {FONT} font-size="12" fill="#222">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(LEFT, 28, title, 'font-size="17" font-weight="bold"'),
-        _text(LEFT, 48, subtitle, 'fill="#555"'),
+        text(LEFT, 28, title, 'font-size="17" font-weight="bold"'),
+        text(LEFT, 48, subtitle, 'fill="#555"'),
         *_phase_band(timeline),
         *_byte_axis(top, byte_step, byte_size),
         *(_area(columns, index, top) for index in range(len(KINDS))),
         *_time_axis(timeline.seconds, time_step, time_size),
-        _text(LEFT + PLOT_WIDTH / 2, TOP + PLOT_HEIGHT + 38, f"time ({time_unit})", _MIDDLE),
+        text(LEFT + PLOT_WIDTH / 2, TOP + PLOT_HEIGHT + 38, f"time ({time_unit})", MIDDLE),
         f'<g transform="translate(20 {TOP + PLOT_HEIGHT / 2}) rotate(-90)">'
-        f"{_text(0, 0, f'allocated on the device ({byte_unit})', _MIDDLE)}</g>",
+        f"{text(0, 0, f'allocated on the device ({byte_unit})', MIDDLE)}</g>",
         *_peak_mark(peak, timeline.seconds, top, f"{peak.total / byte_size:,.1f} {byte_unit}"),
         *_legend(peak, byte_size, byte_unit),
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
-
-
-_MIDDLE = 'text-anchor="middle"'
+    return canvas(WIDTH, HEIGHT, parts)
 
 
 def _columns(timeline: Timeline) -> list[tuple[float, Moment]]:
@@ -117,28 +109,23 @@ def _phase_band(timeline: Timeline) -> Iterator[str]:
                 f'fill="{colour}"/>'
             )
             if width > LETTER * len(name):
-                yield _text(start + width / 2, y + 13, name, f'{_MIDDLE} fill="#444"')
+                yield text(start + width / 2, y + 13, name, f'{MIDDLE} fill="#444"')
 
 
 def _byte_axis(top: float, step: float, size: float) -> Iterator[str]:
     for count in range(floor(top / step) + 1):
         y = _height(count * step, top)
-        yield (
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + PLOT_WIDTH}" y2="{y:.1f}" '
-            'stroke="#ccc" stroke-width="0.7"/>'
-        )
-        yield _text(LEFT - 8, y + 4, f"{count * step / size:,.4g}", 'text-anchor="end"')
+        yield line((LEFT, y), (LEFT + PLOT_WIDTH, y), 'stroke="#ccc" stroke-width="0.7"')
+        yield text(LEFT - 8, y + 4, f"{count * step / size:,.4g}", RIGHT_ALIGNED)
 
 
 def _time_axis(seconds: float, step: float, size: float) -> Iterator[str]:
     floor_y = TOP + PLOT_HEIGHT
-    yield (
-        f'<line x1="{LEFT}" y1="{floor_y}" x2="{LEFT + PLOT_WIDTH}" y2="{floor_y}" stroke="#222"/>'
-    )
+    yield line((LEFT, floor_y), (LEFT + PLOT_WIDTH, floor_y), 'stroke="#222"')
     for count in range(floor(seconds / step) + 1):
         x = _across(count * step, seconds)
-        yield f'<line x1="{x:.1f}" y1="{floor_y}" x2="{x:.1f}" y2="{floor_y + 5}" stroke="#222"/>'
-        yield _text(x, floor_y + 19, f"{count * step / size:,.4g}", _MIDDLE)
+        yield line((x, floor_y), (x, floor_y + 5), 'stroke="#222"')
+        yield text(x, floor_y + 19, f"{count * step / size:,.4g}", MIDDLE)
 
 
 def _peak_mark(peak: Moment, seconds: float, top: float, shown: str) -> Iterator[str]:
@@ -146,18 +133,18 @@ def _peak_mark(peak: Moment, seconds: float, top: float, shown: str) -> Iterator
     side = 'text-anchor="end"' if x > LEFT + PLOT_WIDTH / 2 else 'text-anchor="start"'
     gap = -8 if x > LEFT + PLOT_WIDTH / 2 else 8
     yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="none" stroke="#c00"/>'
-    yield _text(x + gap, y - 5, f"peak {shown}", f'{side} fill="#c00" font-weight="bold"')
+    yield text(x + gap, y - 5, f"peak {shown}", f'{side} fill="#c00" font-weight="bold"')
 
 
 def _legend(peak: Moment, size: float, unit: str) -> Iterator[str]:
     y = HEIGHT - 34
     x = float(RIGHT)
-    yield _text(x, y, "at the peak:", 'fill="#555"')
+    yield text(x, y, "at the peak:", 'fill="#555"')
     x += 76
     for kind, held in zip(KINDS, peak.sizes, strict=True):
         words = f"{NAMES[kind]} {held / size:,.1f} {unit}"
         yield f'<rect x="{x:.1f}" y="{y - 10}" width="11" height="11" fill="{COLOURS[kind]}"/>'
-        yield _text(x + 16, y, words)
+        yield text(x + 16, y, words)
         x += 28 + LETTER * len(words)
 
 
@@ -170,8 +157,7 @@ def _scale(
     if base == 2 and count > 8:
         step = 2.0 ** floor(log10(count / 4) / log10(2))
     else:
-        power = 10.0 ** floor(log10(count))
-        step = next(power * part for part in (0.1, 0.2, 0.5, 1.0) if count / (power * part) <= 10)
+        step = decimal_step(count)
     ticks = -(-count // step)
     return ticks * step * size, step * size, (size, name)
 
@@ -182,7 +168,3 @@ def _across(at: float, seconds: float) -> float:
 
 def _height(size: float, top: float) -> float:
     return TOP + PLOT_HEIGHT * (1 - size / top)
-
-
-def _text(x: float, y: float, words: str, style: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>'

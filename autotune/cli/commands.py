@@ -67,6 +67,8 @@ def run(
     ray_address: opt.RayAddress = None,
     nvme_path: opt.NvmePath = None,
     device: opt.Device = None,
+    prices: opt.Prices = None,
+    rates_dated: opt.RatesDated = None,
     device_usd_per_hour: opt.DeviceRate = None,
     device_gib_usd_per_hour: opt.DeviceGibRate = None,
     host_gib_usd_per_hour: opt.HostGibRate = None,
@@ -186,6 +188,59 @@ def best(
     from autotune.cli.reading import show_best
 
     show_best(_settings(locals()), output)
+
+
+@app.command()
+def reprice(
+    study: opt.StudyName,
+    prices: opt.Prices = None,
+    rates_dated: opt.RatesDated = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="component or instance; components where the book has them."),
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Pay spot prices of instances.")] = False,
+    measured: Annotated[
+        bool, typer.Option("--measured", help="Only instances with the device measured on.")
+    ] = False,
+    headroom: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of memory and disk to keep free.")
+    ] = 0.05,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Samples of an epoch, to show what one costs.")
+    ] = None,
+    store: opt.Store = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+) -> None:
+    """Show a study's front under other prices. Runs and changes nothing."""
+    from autotune.cli.pricing import reprice_and_show
+
+    counting = opt.Counting(by, spot, measured, headroom, samples)
+    reprice_and_show(_settings(locals()), counting, output=output)
+
+
+@app.command()
+def sensitivity(
+    study: opt.StudyName,
+    prices: opt.Prices = None,
+    rates_dated: opt.RatesDated = None,
+    of: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="device, device-memory, host-memory or nvme; repeatable; all if left out."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it too, as .svg or .html.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    store: opt.Store = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+) -> None:
+    """Show at which prices another config is the cheapest. Runs and changes nothing."""
+    from autotune.cli.pricing import show_sensitivity
+
+    show_sensitivity(_settings(locals()), of or [], plot=plot, replaces=force, output=output)
 
 
 @app.command()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.errors import NoMeasurementsError, SettingsError
+from autotune.cli.files import require_place, write_file
+from autotune.errors import NoMeasurementsError
 from autotune.exports import Handover, export_bundle
 from autotune.settings import Settings
 from autotune.store.reader import StoreReader
@@ -49,9 +50,9 @@ def export_trial(settings: Settings, request: ExportRequest) -> None:
     else:
         files = [(request.to, bundle.text), *bundle.beside]
         for path, _ in files:
-            _require_place(path, request.replaces)
+            require_place(path, request.replaces)
         for path, text in files:
-            _write(path, text)
+            write_file(path, text)
             sys.stderr.write(f"wrote trial {trial.number} of {trial.study} to {path}\n")
     for note in bundle.notes:
         sys.stderr.write(f"note: {note}\n")
@@ -70,21 +71,3 @@ def _handover(settings: Settings, request: ExportRequest) -> Handover:
         label = "recommended trial" if request.number is None else f"trial {request.number}"
         raise NoMeasurementsError(f"study {name!r} has no {label}; see autotune trials {name}")
     return Handover(trial=found[0], study=study, now=datetime.now(UTC), steps=request.steps)
-
-
-def _require_place(path: Path, replaces: bool) -> None:
-    """Refuse before anything is written, so that files that belong together come together."""
-    if path.exists() and not replaces:
-        raise SettingsError(f"{str(path)!r} exists; give --force to replace it")
-    if not path.parent.is_dir():
-        raise SettingsError(
-            f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}; make it "
-            "first"
-        )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}") from error

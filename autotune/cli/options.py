@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,6 +14,16 @@ class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+
+
+class Counting(NamedTuple):
+    """How ``reprice`` counts, as it was typed."""
+
+    by: str | None
+    is_spot: bool
+    is_measured_only: bool
+    headroom: float
+    samples: int | None
 
 
 def set_verbosity(verbose: int, quiet: bool) -> None:
@@ -104,6 +114,16 @@ NumDevices = Annotated[
 TrialDevices = Annotated[
     int | None,
     typer.Option(help="Devices that one trial really trains on together."),
+]
+Prices = Annotated[
+    Path | None,
+    typer.Option(
+        help="Price book: TOML, CSV or the SkyPilot catalogue's CSV; built-in if left out."
+    ),
+]
+RatesDated = Annotated[
+    str | None,
+    typer.Option(metavar="DAY", help="Day of a price book that does not say, like 2026-06-30."),
 ]
 DeviceRate = Annotated[
     float | None,

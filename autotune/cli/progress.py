@@ -127,7 +127,7 @@ def _introduction(event: StudyBegan) -> str:
         f"on {event.num_slots} slot(s) of {environment.device_name} ({environment.device_kind}), "
         f"{shown_bytes(spec.memory_budget_bytes)} of memory per trial",
         f"space {spec.space.name}: {event.num_configs} configs, "
-        f"objectives {', '.join(spec.objectives)}, rates of {spec.rates.dated}",
+        f"objectives {', '.join(spec.objectives)}, rates of {spec.rates.label}",
     ]
     return "\n".join([*lines, *_exclusion_lines(event.exclusions)])
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.errors import SettingsError
+from autotune.errors import PriceBookError, SettingsError
 from autotune.records import Budget, Objective
 from autotune.settings import DEFAULT_TRIALS, Settings, parse_bytes
 from tests.factories import make_environment
@@ -288,6 +288,29 @@ def test_a_given_rate_replaces_its_default_alone_and_is_of_today():
     rates = Settings.load({"host_gib_usd_per_hour": 0.5}).rates(CPU)
     assert (rates.host_gib_usd_per_hour, rates.dated) == (0.5, date.today().isoformat())
     assert rates.device_usd_per_hour == Settings().rates(CPU).device_usd_per_hour
+
+
+def test_a_price_book_gives_the_rates_and_its_name(tmp_path):
+    book = tmp_path / "book.toml"
+    parts = {"device_usd_h": 1, "device_gib_usd_h": 2, "host_gib_usd_h": 3, "nvme_gib_usd_h": 4}
+    lines = ["dated = 2026-11-02", "[[components]]", 'gpu = "cpu"']
+    book.write_text("\n".join(lines + [f"{key} = {rate}" for key, rate in parts.items()]))
+    settings = Settings.load({"prices": book})
+    assert settings.rates(CPU).nvme_gib_usd_per_hour == 4.0
+    assert settings.rates(CPU).label == "2026-11-02 (book)"
+    changed = Settings.load({"prices": book, "nvme_gib_usd_per_hour": 5.0}).rates(CPU)
+    assert changed.label == f"{date.today()} (book, changed)"
+
+
+def test_a_price_book_without_the_device_is_refused(tmp_path):
+    book = tmp_path / "book.csv"
+    book.write_text("instance,gpu,gpu_count,dram_gib,on_demand_usd_h\nbox,H100,1,200,3\n")
+    with pytest.raises(PriceBookError, match="neither rates of parts nor a machine for"):
+        Settings.load({"prices": book}).rates(CPU)
+
+
+def test_a_day_that_is_none_is_refused():
+    assert "is no day; write it like 2026-06-30" in refusal({"rates_dated": "soon"})
 
 
 def test_a_given_date_is_kept():

@@ -1,0 +1,292 @@
+"""Commands that count a study's measurements in other prices. They run and change nothing."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from autotune.cli.files import require_place, write_file
+from autotune.cli.options import Counting, Output
+from autotune.cli.tables import write_documents, write_table
+from autotune.documents import trial_document
+from autotune.errors import SettingsError
+from autotune.front import pareto_front, recommend
+from autotune.prices.book import PriceBook
+from autotune.prices.flips_picture import draw_sensitivity, to_page
+from autotune.prices.quotes import Basis, Model, PriceRequest, Quote
+from autotune.prices.repricing import Repriced, nearest_miss, priceable, reprice
+from autotune.prices.sensitivity import Reign, Sensitivity, analyse
+from autotune.prices.warnings import book_warnings
+from autotune.rates import Component, Rates
+from autotune.records import StudyRecord, TrialRecord
+from autotune.settings import Settings
+from autotune.store.reader import StoreReader
+from search_spaces import did_you_mean
+
+NONE = "-"
+DOLLARS = Decimal("1e-12")
+"""To which money is rounded where it is written."""
+
+
+def reprice_and_show(settings: Settings, counting: Counting, *, output: Output) -> None:
+    """Write a study's front under other prices, beside what it cost at its own.
+
+    Raises:
+        PriceBookError: The book cannot be used, or holds no trial.
+        NoMeasurementsError: The study has nothing to price.
+        SettingsError: No such way to count.
+    """
+    request = PriceRequest(
+        model=_one_of(Model, counting.by, "--by"),
+        is_spot=counting.is_spot,
+        headroom=counting.headroom,
+        is_measured_only=counting.is_measured_only,
+    )
+    book = _book(settings)
+    study, trials = _study(settings)
+    found = reprice(study, trials, book, request)
+    if found.unheld:
+        first = found.unheld[0]
+        sys.stderr.write(
+            f"note: the book holds {len(found.trials)} of {len(found.trials) + len(found.unheld)} "
+            f"feasible trials; {nearest_miss(study, [first], book, request)}\n"
+        )
+    if output == Output.TABLE:
+        _front_table(study, found, trials, counting)
+        return
+    documents = [_document(trial, study, found, trials, counting) for trial in found.front]
+    write_documents(documents, output)
+
+
+def show_sensitivity(
+    settings: Settings, words: Sequence[str], *, plot: Path | None, replaces: bool, output: Output
+) -> None:
+    """Write at which prices another trial is the cheapest.
+
+    Args:
+        settings: Of the command.
+        words: Components whose prices to multiply; all of them if empty.
+        plot: File to draw to; None for none.
+        replaces: Whether that file may exist.
+        output: How to print.
+
+    Raises:
+        PriceBookError: The book cannot be used.
+        NoMeasurementsError: The study has nothing to price.
+        SettingsError: No such component, or a file that cannot be drawn to.
+    """
+    components = [Component(_one_of(Component, word, "--of")) for word in words]
+    if plot is not None:
+        _require_picture(plot, replaces)
+    book = None if settings.prices is None else _book(settings)
+    study, trials = _study(settings)
+    feasible = priceable(study, trials)
+    rates = study.spec.rates if book is None else settings.rates(study.environment)
+    found = analyse(feasible, rates, study.facts.quality_direction, components or tuple(Component))
+    if output == Output.TABLE:
+        _reigns_table(study, found, rates, feasible)
+    else:
+        write_documents(
+            [
+                _reign_document(study, each, reign, rates)
+                for each in found
+                for reign in each.reigns
+            ],
+            output,
+        )
+    if plot is not None:
+        _draw(plot, study, found, rates)
+
+
+def _one_of(kind: Any, word: str | None, flag: str) -> Any:
+    if word is None:
+        return None
+    known = [str(member) for member in kind]
+    if word not in known:
+        raise SettingsError(f"{flag} {word!r}{did_you_mean(word, known)}")
+    return kind(word)
+
+
+def _book(settings: Settings) -> PriceBook:
+    book = settings.price_book()
+    for warning in book_warnings(book, date.today()):
+        sys.stderr.write(f"warning: {warning}\n")
+    return book
+
+
+def _study(settings: Settings) -> tuple[StudyRecord, list[TrialRecord]]:
+    name = settings.study
+    assert name is not None
+    with closing(StoreReader.open(settings.store)) as store:
+        return store.study(name), store.trials(name)
+
+
+def _front_table(
+    study: StudyRecord, found: Repriced, trials: Sequence[TrialRecord], counting: Counting
+) -> None:
+    costs = {trial.number: trial.scores.cost_usd_per_million_samples for trial in trials}
+    chosen = found.recommendation
+    has_units, has_epoch = study.facts.unit != "samples", counting.samples is not None
+    rows = []
+    for trial in found.front:
+        quote = found.quotes[trial.number]
+        rows.append(
+            [
+                "*" if chosen is not None and trial.number == chosen.number else "",
+                str(trial.number),
+                str(trial.config),
+                _plain(costs[trial.number]),
+                _cost(quote),
+                *([_plain(quote.usd_per_million_units)] if has_units else []),
+                *([_plain(quote.usd_for(counting.samples))] if counting.samples else []),
+                _plain(trial.scores.throughput_samples_per_second),
+                _plain(quote.usd_per_hour),
+                _place(quote),
+            ]
+        )
+    columns = ["", "trial", "config", "$/M samples then", "$/M samples now"]
+    columns += [f"$/M {study.facts.unit} now"] if has_units else []
+    columns += ["$/epoch now"] if has_epoch else []
+    columns += ["samples/s", "$/hour", "where"]
+    kind = "spot, " if counting.is_spot and found.model == Model.INSTANCE else ""
+    write_table(f"Front of {study.spec.name} in USD, {kind}by {found.model}", columns, rows)
+    _tell_then_and_now(study, found, trials)
+
+
+def _tell_then_and_now(study: StudyRecord, found: Repriced, trials: Sequence[TrialRecord]) -> None:
+    objectives, direction = study.spec.objectives, study.facts.quality_direction
+    before = recommend(pareto_front(trials, objectives, direction), objectives, direction)
+    now = found.recommendation
+    assert before is not None and now is not None
+    sys.stdout.write(
+        f"Prices then: {study.spec.rates.label}; now: {found.book.dated} ({found.book.name}).\n"
+        f"Recommended then: trial {before.number}; now: trial {now.number}, {now.reason}.\n"
+    )
+
+
+def _cost(quote: Quote) -> str:
+    if quote.basis == Basis.MEASURED:
+        return _plain(quote.usd_per_million_samples)
+    least, most = quote.least_usd_per_million_samples, quote.usd_per_million_samples
+    return f"{_plain(least)} to {_plain(most)}"
+
+
+def _place(quote: Quote) -> str:
+    return "its parts" if quote.offer is None else f"{quote.offer}, {quote.basis}"
+
+
+def _plain(value: float | Decimal | None) -> str:
+    return NONE if value is None else f"{float(value):.4g}"
+
+
+def _document(
+    trial: TrialRecord,
+    study: StudyRecord,
+    found: Repriced,
+    trials: Sequence[TrialRecord],
+    counting: Counting,
+) -> dict[str, Any]:
+    quote, chosen = found.quotes[trial.number], found.recommendation
+    before = next(t.scores for t in trials if t.number == trial.number)
+    epoch = None if counting.samples is None else _money(quote.usd_for(counting.samples))
+    measured = trial_document(trial, study)
+    return {
+        **measured,
+        "throughput_samples_per_second": trial.scores.throughput_samples_per_second,
+        "is_recommended": chosen is not None and chosen.number == trial.number,
+        "quote": {
+            "model": str(found.model),
+            "basis": str(quote.basis),
+            "usd_per_hour": _money(quote.usd_per_hour),
+            "usd_per_million_samples": _money(quote.usd_per_million_samples),
+            "least_usd_per_million_samples": _money(quote.least_usd_per_million_samples),
+            f"usd_per_million_{study.facts.unit}": _money(quote.usd_per_million_units),
+            "usd_per_epoch": epoch,
+            "epoch_samples": counting.samples,
+            "provider": None if quote.offer is None else quote.offer.provider,
+            "instance": None if quote.offer is None else quote.offer.instance,
+            "region": None if quote.offer is None else quote.offer.region,
+            "is_spot": counting.is_spot and quote.offer is not None,
+        },
+        "prices": {"book": found.book.name, "dated": str(found.book.dated), "currency": "USD"},
+        "before": {
+            "cost_usd_per_million_samples": before.cost_usd_per_million_samples,
+            "book": study.spec.rates.book,
+            "dated": study.spec.rates.dated,
+        },
+    }
+
+
+def _money(value: Decimal) -> str:
+    """Return dollars as decimal text, which no reader rounds to binary."""
+    return f"{value.quantize(DOLLARS).normalize():f}"
+
+
+def _reigns_table(
+    study: StudyRecord,
+    found: Sequence[Sensitivity],
+    rates: Rates,
+    trials: Sequence[TrialRecord],
+) -> None:
+    configs = {trial.number: str(trial.config) for trial in trials}
+    rows = [
+        [
+            str(each.component),
+            f"{float(reign.start):.6g}",
+            "any" if reign.end is None else f"{float(reign.end):.6g}",
+            str(reign.line.number),
+            configs[reign.line.number],
+            f"{float(reign.line.at(reign.start)):.4g}",
+        ]
+        for each in found
+        for reign in each.reigns
+    ]
+    columns = ["kind", "from x", "to x", "trial", "config", "$/M samples at from"]
+    write_table(f"Cheapest config of {study.spec.name}, in USD, by price", columns, rows)
+    sys.stdout.write(f"Prices at x1: {rates.label}.\n")
+    for each in found:
+        sys.stdout.write(f"{_in_words(each)}\n")
+
+
+def _in_words(found: Sensitivity) -> str:
+    if not found.flips:
+        return f"{found.component}: trial {found.reigns[0].line.number} at any price."
+    changes = [
+        f"x{float(reign.start):.6g} to trial {reign.line.number}" for reign in found.reigns[1:]
+    ]
+    return f"{found.component}: the winner changes at {', at '.join(changes)}."
+
+
+def _reign_document(
+    study: StudyRecord, found: Sensitivity, reign: Reign, rates: Rates
+) -> dict[str, Any]:
+    return {
+        "study": study.spec.name,
+        "component": str(found.component),
+        "from_multiplier": float(reign.start),
+        "from_multiplier_exact": str(reign.start),
+        "to_multiplier": None if reign.end is None else float(reign.end),
+        "to_multiplier_exact": None if reign.end is None else str(reign.end),
+        "trial": reign.line.number,
+        "usd_per_million_samples_at_from": float(reign.line.at(reign.start)),
+        "fixed_usd_per_million_samples": float(reign.line.fixed),
+        "slope_usd_per_million_samples": float(reign.line.slope),
+        "currency": "USD",
+        "prices": {"book": rates.book, "dated": rates.dated},
+    }
+
+
+def _require_picture(path: Path, replaces: bool) -> None:
+    if path.suffix not in (".svg", ".html"):
+        raise SettingsError(f"--plot {str(path)!r}: name it .svg or .html")
+    require_place(path, replaces)
+
+
+def _draw(path: Path, study: StudyRecord, found: Sequence[Sensitivity], rates: Rates) -> None:
+    title = f"Which config of {study.spec.name} is the cheapest, by price"
+    picture = draw_sensitivity(found, title=title, subtitle=f"prices at x1: {rates.label}, USD")
+    write_file(path, to_page(picture, title) if path.suffix == ".html" else picture)
+    sys.stderr.write(f"wrote {path}\n")
