@@ -10,9 +10,9 @@ DIGITS = 3
 
 
 def shown_bytes(size: int) -> str:
-    """Return bytes in three digits, in the unit that suits their size."""
+    """Return bytes in three digits, or more TiB, in the unit that suits their size."""
     unit = _unit_of(size)
-    return f"{size / UNITS[unit]:.3g} {unit}"
+    return f"{shown_number(size / UNITS[unit], DIGITS)} {unit}"
 
 
 def shown_shortage(needed_bytes: int, budget_bytes: int) -> str:
@@ -39,7 +39,7 @@ def rounded_up(size: int) -> str:
     unit = _unit_of(size)
     number = (size + 1) / UNITS[unit]
     step = 10.0 ** (int(log10(number)) - 1) if number >= 1 else 0.1
-    return f"{ceil(number / step) * step:.4g}{unit}"
+    return f"{shown_number(ceil(number / step) * step)}{unit}"
 
 
 def shown_number(value: float, digits: int = 4) -> str:

@@ -3,10 +3,19 @@
 from typing import Any
 
 from autotune.records import StudyRecord, TrialRecord
-from search_spaces import AmpDtype, OffloadTarget, Optimizer, TrainingConfig
+from search_spaces import TECHNIQUES, AmpDtype, OffloadTarget, TrainingConfig
 
 CAPABILITY = "8.0"
 """Of an NVIDIA GPU, for bf16 and TF32."""
+PACKAGES = {
+    "8-bit": "bitsandbytes",
+    "4-bit": "torchao",
+    "lora": "peft",
+    "zero": "deepspeed",
+    "offload-cpu": "deepspeed",
+    "offload-nvme": "deepspeed",
+}
+"""What the techniques of ``search_spaces`` need beside torch; others need nothing more."""
 
 
 def needs_of(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
@@ -31,12 +40,16 @@ def needs_of(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
 
 def _packages(config: TrainingConfig, study: StudyRecord) -> list[str]:
     environment = study.environment
-    is_lion = config.optimizer == Optimizer.LION
-    versions = {"torch": environment.torch}
-    if config.optimizer_bits == 8 or is_lion:
-        versions["bitsandbytes"] = environment.bitsandbytes or ""
-    if config.optimizer_bits == 4:
-        versions["torchao"] = environment.torchao or ""
-    if config.zero_stage:
-        versions["deepspeed"] = environment.deepspeed or ""
-    return [f"{name}=={version}" if version else name for name, version in versions.items()]
+    measured = {
+        "torch": environment.torch,
+        "bitsandbytes": environment.bitsandbytes,
+        "torchao": environment.torchao,
+        "peft": environment.peft,
+        "deepspeed": environment.deepspeed,
+    }
+    used = {package for name, package in PACKAGES.items() if TECHNIQUES[name](config)}
+    return [
+        f"{name}=={version}" if version else name
+        for name, version in measured.items()
+        if name == "torch" or name in used
+    ]

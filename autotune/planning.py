@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autotune.events import StudyBegan
 from autotune.records import StudyRecord
-from search_spaces import InvalidConfigError, SearchSpace, TrainingConfig, refusal
+from search_spaces import InvalidConfigError, SearchSpace, TrainingConfig
 from trials.command_line import is_command
 from trials.errors import WorkloadError
 
@@ -78,7 +78,7 @@ def _baseline_trouble(baseline: TrainingConfig, record: StudyRecord) -> str:
     pinned = [f"{knob}={listed[0]}" for knob, listed in space.values if point[knob] not in listed]
     if pinned:
         return f"it differs from --set {' --set '.join(pinned)}; leave that out, or the baseline"
-    return refusal(baseline, record.device_facts) or "it is no point of the space"
+    return space.refusal(baseline, record.device_facts) or "it is no point of the space"
 
 
 def study_began(record: StudyRecord, num_slots: int, asked: SearchSpace) -> StudyBegan:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from autotune.rates import Rates
 from autotune.records import Budget, Source, TrialRecord, WorkTime
-from trials.measurement import Measurement
+from trials.measurement import Measurement, Outcome
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Spending:
         trials: Trials that ran, those under way included.
         session_device_seconds: Time of this session's trial processes together.
         started: Of this session, on the monotonic clock.
-        reserved_seconds: Kept back of every limit of time and money, for a second run.
+        reserved: Kept back of every limit of time and money, for a second run.
     """
 
     budget: Budget
@@ -29,7 +29,7 @@ class Spending:
     trials: int = 0
     session_device_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
-    reserved_seconds: float = 0.0
+    reserved: WorkTime = field(default_factory=WorkTime)
 
     def count_earlier(self, trials: Iterable[TrialRecord]) -> None:
         """Add the trials that earlier sessions ran."""
@@ -53,11 +53,21 @@ class Spending:
     @property
     def is_time_up(self) -> bool:
         """Whether a limit of time or money is reached, the reserve being spent."""
-        return any(spent >= limit for spent, limit, _, _ in self._limits(0.0)[1:] if limit)
+        return any(spent >= limit for spent, limit, _, _ in self._limits(WorkTime())[1:] if limit)
 
     def reserve(self, measurement: Measurement) -> None:
-        """Keep back as much time as a trial took, for a second run of any."""
-        self.reserved_seconds = max(self.reserved_seconds, measurement.process_seconds)
+        """Keep back as much time as a trial took, for a second run; only completed ones have it.
+
+        Args:
+            measurement: Of the trial; the processes of a group ran side by side, a rank each.
+        """
+        if measurement.outcome != Outcome.COMPLETED:
+            return
+        seconds, kept = measurement.process_seconds, self.reserved
+        self.reserved = WorkTime(
+            wall_seconds=max(kept.wall_seconds, seconds / measurement.num_ranks),
+            device_seconds=max(kept.device_seconds, seconds),
+        )
 
     def reached(self) -> str | None:
         """Return which limit is reached, in words, or None."""
@@ -70,18 +80,18 @@ class Spending:
         )
 
     def _reached(self) -> Iterator[tuple[str, str]]:
-        for spent, limit, words, flag in self._limits(self.reserved_seconds):
+        for spent, limit, words, flag in self._limits(self.reserved):
             if limit is not None and spent >= limit:
                 yield words.format(limit), flag
 
-    def _limits(self, reserve: float) -> tuple[tuple[float, float | None, str, str], ...]:
+    def _limits(self, reserve: WorkTime) -> tuple[tuple[float, float | None, str, str], ...]:
         """Return what is spent, the limit, its words and its flag; trials first."""
-        device_seconds = self.device_seconds + reserve
+        device_seconds = self.device_seconds + reserve.device_seconds
         usd = device_seconds / 3600 * self.rates.device_usd_per_hour
-        limit = self.budget
+        seconds, limit = self.seconds + reserve.wall_seconds, self.budget
         return (
             (self.trials, limit.trials, "{:.0f} trials", "--trials N"),
-            (self.seconds + reserve, limit.seconds, "{:g} s of wall time", "--seconds S"),
+            (seconds, limit.seconds, "{:g} s of wall time", "--seconds S"),
             (device_seconds, limit.device_seconds, "{:g} s of device time", "--device-seconds S"),
             (usd, limit.usd, "${:g} of device time", "--usd X"),
         )

@@ -15,7 +15,7 @@ from autotune.records import (
     TrialRecord,
     TrialState,
 )
-from search_spaces import OffloadTarget, Optimizer, TrainingConfig
+from search_spaces import OffloadTarget, Optimizer, Switch, TrainingConfig
 from trials.measurement import Failure, Outcome, StepTiming, Where, WorkloadFacts
 
 FP32_BYTES = 4
@@ -129,14 +129,19 @@ def nothing_scored(trials: Sequence[TrialRecord]) -> str:
 def resting_bytes(config: TrainingConfig, facts: WorkloadFacts) -> int:
     """Return what a config holds beside activations: weights, gradients, optimizer state.
 
-    Source: fp32 weights and gradients; AdamW keeps two values per trained parameter, Lion and
-    SGD one. 0 where a job's devices or another memory share it.
+    A lower bound. Source: fp32 gradients, and fp32 weights unless they are frozen in fewer bits;
+    AdamW keeps two values per trained parameter, Lion and SGD one. Adapters are left out, as is
+    a gradient that is freed once it is used. 0 where a job's devices or another memory share it.
     """
     if config.zero_stage > 0 or config.offload_target != OffloadTarget.NONE:
         return 0
+    weights = facts.num_parameters * config.weight_bits / 8
+    if config.lora_rank > 0:
+        return int(weights)
     num_values = 2 if config.optimizer == Optimizer.ADAMW else 1
-    trained = FP32_BYTES + num_values * config.optimizer_bits / 8
-    return int(facts.num_parameters * FP32_BYTES + facts.num_trainable * trained)
+    gradient = 0 if config.optimizer_in_backward == Switch.ON else FP32_BYTES
+    trained = gradient + num_values * config.optimizer_bits / 8
+    return int(weights + facts.num_trainable * trained)
 
 
 def shown_state(study: StudySummary, is_driven: bool) -> tuple[str, str]:
@@ -198,8 +203,9 @@ def short_reason(trial: TrialRecord, budget_bytes: int, length: int = SHORT) -> 
     """
     if trial.state == TrialState.MEASURED and trial.outcome == Outcome.COMPLETED:
         return UNSCORED
-    if trial.outcome == Outcome.COMPLETED and trial.measurement is not None and not trial.reason:
-        return data_bound_text(trial.measurement.timing)
+    if trial.outcome == Outcome.COMPLETED and trial.measurement is not None:
+        waits = data_bound_text(trial.measurement.timing)
+        return shortened(trial.reason, length) or waits
     if trial.source == Source.PREDICTED:
         witness = re.search(r"trial \d+", trial.reason)
         smaller = "a smaller config" if witness is None else witness[0]

@@ -13,7 +13,7 @@ TRIALS_WITH_TORCH = {
         *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
         *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
         *("pretrained", "profiling", "ranks", "rehearsal", "runner", "samples", "techniques"),
-        *("training", "transformer", "vision", "warm_up", "workload", "zero"),
+        *("training", "transformer", "trial", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {

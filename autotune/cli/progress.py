@@ -84,8 +84,7 @@ class Progress:
         if reading is None and reason in self._faults:
             return
         self._faults.add(reason)
-        found = reason if reading is None else f"{reading.value:.4f}"
-        self._write(f"quality of {event.numerics}, seed {event.seed}: {found}")
+        self._write(_quality_line(event))
 
     def _write(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

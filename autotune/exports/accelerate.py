@@ -6,12 +6,12 @@ from autotune.errors import UnsupportedExportError
 from autotune.exports.base import (
     Exported,
     Handover,
+    beyond_launchers,
     commented,
     require_deepspeed,
-    scripts_own,
 )
 from autotune.exports.yaml_text import to_yaml
-from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, Switch
+from search_spaces import AmpDtype, OffloadTarget, Switch
 
 MIXED_PRECISION = {AmpDtype.BF16: "bf16", AmpDtype.FP16: "fp16"}
 NEVER_CLIPPED = 1e9
@@ -103,10 +103,6 @@ def _script_notes(handover: Handover, others: tuple[str, ...]) -> tuple[str, ...
         ),
         f"optimizer={config.optimizer}": True,
         f"optimizer_bits={config.optimizer_bits}": True,
-        f"checkpoint_interval={config.checkpoint_interval}": config.checkpoint_interval > 0,
-        f"checkpoint_deepest={config.checkpoint_deepest}": config.checkpoint_deepest > 0,
-        "activation_offload=cpu": config.activation_offload != ActivationOffload.NONE,
-        "amp_dtype=tf32": config.amp_dtype == AmpDtype.TF32,
     }
-    names = [*(name for name, is_so in said.items() if is_so), *scripts_own(config)]
+    names = [*(name for name, is_so in said.items() if is_so), *beyond_launchers(config)]
     return (f"your script sets what accelerate has no key for: {', '.join(names)}", *others)

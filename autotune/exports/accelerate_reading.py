@@ -44,13 +44,15 @@ def read_accelerate(document: Mapping[str, Any], findings: Findings) -> dict[str
     """
     _tell_keys(document, findings)
     knobs: dict[str, object] = {**findings.own, "amp_dtype": _amp_dtype(document, findings)}
-    knobs["compile"] = _is_compiled(document)
+    knobs["compile"] = _is_compiled(document, findings)
     kind = str(document.get("distributed_type", "NO"))
     if kind in ("FSDP", "MEGATRON_LM", "XLA", "TPU"):
         findings.fault(f"distributed_type {kind} is no knob here; DEEPSPEED and MULTI_GPU are")
     if kind != "DEEPSPEED":
         return {**knobs, "zero_stage": 0, "offload_target": str(OffloadTarget.NONE)}
-    plugin = findings.with_numbers(document.get("deepspeed_config") or {}, "deepspeed_config.")
+    plugin = findings.with_numbers(
+        findings.block(document, "deepspeed_config"), "deepspeed_config."
+    )
     if FILE_KEY in plugin:
         return {**knobs, **_of_file(document, plugin, findings)}
     if knobs["amp_dtype"] in ("bf16", "fp16"):
@@ -70,17 +72,22 @@ def _tell_keys(document: Mapping[str, Any], findings: Findings) -> None:
 
 
 def _amp_dtype(document: Mapping[str, Any], findings: Findings) -> str:
-    said = document.get("mixed_precision") or ("fp16" if document.get("fp16") else "no")
-    if said not in PRECISIONS:
+    said = document.get("mixed_precision")
+    if said is None:
+        said = "fp16" if findings.switch(document, "fp16") else "no"
+    if said is not False and str(said) not in PRECISIONS:
         findings.fault(f"mixed_precision {said!r} is none of {', '.join(PRECISIONS)}")
     own = findings.own.get("amp_dtype")
     is_tf32 = own == "tf32" and said == "no"
     return "tf32" if is_tf32 else PRECISIONS.get(str(said), "fp32")
 
 
-def _is_compiled(document: Mapping[str, Any]) -> bool:
-    options = document.get("dynamo_config") or {}
-    return str(options.get("dynamo_backend", document.get("dynamo_backend", "NO"))) != "NO"
+def _is_compiled(document: Mapping[str, Any], findings: Findings) -> bool:
+    options = {**document, **findings.block(document, "dynamo_config")}
+    backend = options.get("dynamo_backend", "NO")
+    if not isinstance(backend, str):
+        findings.fault(f"dynamo_backend={backend!r}: must be a name, such as 'INDUCTOR' or 'NO'")
+    return str(backend).upper() != "NO"
 
 
 def _of_file(

@@ -8,7 +8,14 @@ from typing import Any, Protocol
 from autotune.documents import export_document
 from autotune.errors import UnsupportedExportError
 from autotune.records import StudyRecord, TrialRecord
-from search_spaces import OffloadTarget, Sharding, Switch, TrainingConfig
+from search_spaces import (
+    ActivationOffload,
+    AmpDtype,
+    OffloadTarget,
+    Sharding,
+    Switch,
+    TrainingConfig,
+)
 from search_spaces.update_rules import UPDATE_RULES
 
 
@@ -118,6 +125,17 @@ def scripts_own(config: TrainingConfig) -> list[str]:
         "optimizer_in_backward=on": config.optimizer_in_backward == Switch.ON,
     }
     return [name for name, is_used in used.items() if is_used]
+
+
+def beyond_launchers(config: TrainingConfig) -> list[str]:
+    """Name the knobs in use that files for DeepSpeed and accelerate have no key for."""
+    used = {
+        f"checkpoint_interval={config.checkpoint_interval}": config.checkpoint_interval > 0,
+        f"checkpoint_deepest={config.checkpoint_deepest}": config.checkpoint_deepest > 0,
+        "activation_offload=cpu": config.activation_offload != ActivationOffload.NONE,
+        "amp_dtype=tf32": config.amp_dtype == AmpDtype.TF32,
+    }
+    return [*(name for name, is_used in used.items() if is_used), *scripts_own(config)]
 
 
 COMMENT = "# autotune: "

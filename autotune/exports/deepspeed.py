@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from autotune.errors import UnsupportedExportError
-from autotune.exports.base import Exported, Handover, require_deepspeed, scripts_own
-from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, Optimizer, Switch
+from autotune.exports.base import Exported, Handover, beyond_launchers, require_deepspeed
+from search_spaces import AmpDtype, OffloadTarget, Optimizer, Switch
 from search_spaces.deepspeed_document import deepspeed_document, steps_8bit_on_the_cpu
 from search_spaces.update_rules import ADAM_EPSILON, UPDATE_RULES
 
@@ -92,14 +92,8 @@ def _optimizer_notes(handover: Handover) -> tuple[str, ...]:
 def _other_notes(handover: Handover) -> tuple[str, ...]:
     """Name the knobs that are the training script's, as DeepSpeed's file has no key for them."""
     config = handover.config
-    used = {
-        f"checkpoint_interval={config.checkpoint_interval}": config.checkpoint_interval > 0,
-        f"checkpoint_deepest={config.checkpoint_deepest}": config.checkpoint_deepest > 0,
-        "activation_offload=cpu": config.activation_offload != ActivationOffload.NONE,
-        "compile=on": config.compile == Switch.ON,
-        "amp_dtype=tf32": config.amp_dtype == AmpDtype.TF32,
-    }
-    names = [*(name for name, is_used in used.items() if is_used), *scripts_own(config)]
+    compiled = ["compile=on"] if config.compile == Switch.ON else []
+    names = [*beyond_launchers(config), *compiled]
     if not names:
         return ()
     return (f"DeepSpeed's file has no key for {', '.join(names)}: your script must do it",)

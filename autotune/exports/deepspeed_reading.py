@@ -1,7 +1,7 @@
 """Knobs from a DeepSpeed JSON, and what is wrong with one."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from autotune.exports.deepspeed import SIDE_KEY
@@ -39,11 +39,11 @@ def read_deepspeed(document: Mapping[str, Any], findings: Findings) -> dict[str,
 
     A knob that DeepSpeed has no key for is the side key's, where we wrote the file.
     """
-    own = document.get(SIDE_KEY, {}).get("config", findings.own)
+    side = findings.block(document, SIDE_KEY)
+    own = findings.block(side, "config") or findings.own
     document = findings.with_numbers({k: v for k, v in document.items() if k != SIDE_KEY})
-    for fault in _faults(document):
-        findings.fault(fault)
-    zero = _block(document, "zero_optimization")
+    _tell_misplaced(document, findings)
+    zero = findings.block(document, "zero_optimization")
     _tell_old_keys(zero, findings)
     knobs = {
         **own,
@@ -55,17 +55,17 @@ def read_deepspeed(document: Mapping[str, Any], findings: Findings) -> dict[str,
     return {**knobs, **_optimizer(document, findings)}
 
 
-def _faults(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why DeepSpeed would refuse a document: a block in the wrong place, unknown keys."""
+def _tell_misplaced(document: Mapping[str, Any], findings: Findings) -> None:
+    """Tell why DeepSpeed would refuse a document: a block in the wrong place, unknown keys."""
     for name, known in BLOCK_KEYS.items():
         block: Mapping[str, Any] = document
         for part in name.split("."):
-            block = _block(block, part)
+            block = findings.block(block, part)
         for key in block:
             if key in TOP_LEVEL_BLOCKS:
-                yield f"{name}.{key} is misplaced: {key} belongs at top level"
+                findings.fault(f"{name}.{key} is misplaced: {key} belongs at top level")
             elif key not in known:
-                yield f"{name} has no key {key!r}{_hint(name, key, known)}"
+                findings.fault(f"{name} has no key {key!r}{_hint(name, key, known)}")
 
 
 def _hint(name: str, key: str, known: set[str]) -> str:
@@ -86,17 +86,12 @@ def _tell_old_keys(zero: Mapping[str, Any], findings: Findings) -> None:
             )
 
 
-def _block(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    block = document.get(name)
-    return block if isinstance(block, Mapping) else {}
-
-
 def _offload_target(zero: Mapping[str, Any], findings: Findings) -> str:
-    optimizer = _block(zero, "offload_optimizer").get("device", OffloadTarget.NONE)
-    parameters = _block(zero, "offload_param").get("device", OffloadTarget.NONE)
-    if zero.get("cpu_offload") is True:
+    optimizer = findings.block(zero, "offload_optimizer").get("device", OffloadTarget.NONE)
+    parameters = findings.block(zero, "offload_param").get("device", OffloadTarget.NONE)
+    if findings.switch(zero, "cpu_offload", "zero_optimization."):
         optimizer = OffloadTarget.CPU
-    if zero.get("cpu_offload_param") is True:
+    if findings.switch(zero, "cpu_offload_param", "zero_optimization."):
         parameters = OffloadTarget.CPU
     target = optimizer if optimizer != OffloadTarget.NONE else parameters
     moved = {"offload_optimizer": optimizer, "offload_param": parameters}
@@ -117,7 +112,7 @@ def _batch(document: Mapping[str, Any], findings: Findings) -> dict[str, KnobVal
     total = document.get("train_batch_size", AUTO)
     if total == AUTO:
         return knobs
-    if not isinstance(total, int) or total < 1:
+    if isinstance(total, bool) or not isinstance(total, int) or total < 1:
         findings.fault(f"train_batch_size={total!r}: must be a whole number from 1")
         return knobs
     findings.global_batch_size = total
@@ -131,18 +126,23 @@ def _batch(document: Mapping[str, Any], findings: Findings) -> dict[str, KnobVal
 def _amp_dtype(
     document: Mapping[str, Any], own: Mapping[str, object], findings: Findings
 ) -> object:
-    cast = _block(document, "torch_autocast")
-    modes = {dtype: _block(document, str(dtype)).get("enabled", False) for dtype in TORCH_DTYPES}
-    used = [dtype for dtype, is_used in modes.items() if is_used is True]
-    if cast.get("enabled") is True:
+    cast = findings.block(document, "torch_autocast")
+    modes = {dtype: findings.block(document, str(dtype)) for dtype in TORCH_DTYPES}
+    undecided = [f"{dtype}.enabled" for dtype, m in modes.items() if m.get("enabled") == AUTO]
+    used = [
+        dtype
+        for dtype, mode in modes.items()
+        if f"{dtype}.enabled" not in undecided and findings.switch(mode, "enabled", f"{dtype}.")
+    ]
+    if findings.switch(cast, "enabled", "torch_autocast."):
         names = {name: dtype for dtype, name in TORCH_DTYPES.items()}
-        return str(names.get(cast.get("dtype", ""), cast.get("dtype")))
+        said = str(cast.get("dtype"))
+        return str(names.get(said, said))
     if len(used) == 2:
         findings.fault("fp16.enabled and bf16.enabled cannot both be true")
     if used:
         findings.note(f"{used[0]}.enabled keeps weights in 16 bits; trials keep them in fp32")
         return str(used[0])
-    undecided = [f"{dtype}.enabled" for dtype, is_used in modes.items() if is_used == AUTO]
     if undecided:
         findings.note(f"{' and '.join(undecided)} is 'auto': fp32 is taken")
     is_tf32 = own.get("amp_dtype") == AmpDtype.TF32
@@ -150,7 +150,7 @@ def _amp_dtype(
 
 
 def _optimizer(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
-    name = _block(document, "optimizer").get("type")
+    name = findings.block(document, "optimizer").get("type")
     if name is None:
         return {}
     if str(name).lower() not in OPTIMIZERS:

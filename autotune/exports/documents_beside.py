@@ -19,7 +19,10 @@ def document_beside(path: Path, name: str) -> Mapping[str, Any]:
         SettingsError: No such file, or no JSON object.
     """
     places = [Path(name), path.parent / name, path.parent / Path(name).name]
-    found = next((place for place in places if place.is_file()), None)
+    try:
+        found = next((place for place in places if place.is_file()), None)
+    except OSError as error:
+        raise SettingsError(f"{name!r} is no path: {error.strerror}") from error
     if found is None:
         raise SettingsError(f"there is no {name!r}, neither here nor beside the file")
     try:

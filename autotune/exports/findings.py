@@ -16,7 +16,8 @@ from search_spaces import (
 )
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-BATCH_KNOBS = ("micro_batch_size", "accumulation_steps")
+MOST_DIGITS = 100
+"""Of a whole number; Python refuses to read one of thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +40,11 @@ class Reading:
         """Return the config, what the file leaves open taken from a study's batch.
 
         Raises:
-            SettingsError: The batch cannot be split so.
+            SettingsError: A knob is none, or the batch cannot be split so.
         """
-        if all(knob in self.knobs for knob in BATCH_KNOBS):
-            return TrainingConfig.from_mapping(self.knobs)
         total = self.global_batch_size or global_batch_size
         try:
-            if total % num_devices:
-                raise InvalidConfigError(f"{num_devices} devices do not divide a batch of {total}")
-            return config_of_batch(self.knobs, total // num_devices)
+            return config_of_batch(self.knobs, total, num_devices)
         except InvalidConfigError as error:
             raise SettingsError(f"{str(self.path)!r}: {error}") from error
 
@@ -85,13 +82,39 @@ class Findings:
             SettingsError: There are faults; the message has all of them.
         """
         if self.faults:
-            raise SettingsError(f"{str(self.path)!r}: {'; '.join(self.faults)}")
+            raise SettingsError(f"{str(self.path)!r}: {'; '.join(dict.fromkeys(self.faults))}")
         return Reading(
             path=self.path,
             knobs=knobs,
             notes=tuple(dict.fromkeys(self.notes)),
             global_batch_size=self.global_batch_size,
         )
+
+    def block(self, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        """Return the block of keys that a key holds, empty where it is not set.
+
+        A value that is none is a fault.
+        """
+        value = document.get(key)
+        if value is None or isinstance(value, Mapping):
+            return value or {}
+        self.fault(f"{key}={value!r}: must be a block of keys and values")
+        return {}
+
+    def switch(self, document: Mapping[str, Any], key: str, where: str = "") -> bool:
+        """Return whether a key is true; false where it is not set.
+
+        A value that is neither is a fault: as a text, programs take even ``"false"`` for true.
+
+        Args:
+            document: With the key, or without.
+            key: Of a truth value.
+            where: What stands before the key in a fault.
+        """
+        value = document.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.fault(f"{where}{key}={value!r}: must be true or false, without quotes")
+        return value is True
 
     def knobs_of(self, values: Mapping[str, tuple[str, object]]) -> dict[str, KnobValue]:
         """Return the knobs that can be read; each that cannot is a fault.
@@ -128,4 +151,6 @@ def _number(value: object) -> float | int | None:
     """Return the number that a text spells; None for anything else."""
     if not isinstance(value, str) or NUMBER.fullmatch(value) is None:
         return None
-    return int(value) if value.lstrip("+-").isdigit() else float(value)
+    if value.lstrip("+-").isdigit() and len(value) <= MOST_DIGITS:
+        return int(value)
+    return float(value)

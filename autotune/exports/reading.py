@@ -40,7 +40,7 @@ def read_config(path: Path) -> Reading:
     except (OSError, ValueError):
         text = ""  # our own reader says why it cannot be read
     if path.suffix in LAUNCH and text:
-        return Reading(path=path, knobs=LAUNCH[path.suffix](text))
+        return Reading(path=path, knobs=_launch_knobs(path, text))
     document = _parsed(path, text)
     if not _is_foreign(document):
         if path.suffix in YAML and text:
@@ -57,6 +57,13 @@ def read_config(path: Path) -> Reading:
     except InvalidConfigError as error:
         findings.fault(str(error))
     return findings.reading(knobs)
+
+
+def _launch_knobs(path: Path, text: str) -> dict[str, str]:
+    try:
+        return LAUNCH[path.suffix](text)
+    except ValueError as error:
+        raise SettingsError(f"{str(path)!r} is no text for a shell: {error}") from error
 
 
 def _read(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:

@@ -64,7 +64,7 @@ def read_transformers(document: Mapping[str, Any], findings: Findings) -> dict[s
         "amp_dtype": _amp_dtype(document, findings),
         **_checkpointing(document, findings),
         **_optimizer(document, findings),
-        "compile": bool(document.get("torch_compile", False)),
+        "compile": findings.switch(document, "torch_compile"),
     }
     return {**knobs, **_deepspeed(document, findings)}
 
@@ -78,7 +78,7 @@ def _tell_keys(document: Mapping[str, Any], findings: Findings) -> None:
             findings.note(f"{key} is no knob here: it is left out")
         elif key.startswith("per_device_train") and "did you mean" in guess:
             findings.fault(f"unknown key {key!r}{guess.partition(' known:')[0].rstrip(';')}")
-    if document.get("auto_find_batch_size"):
+    if findings.switch(document, "auto_find_batch_size"):
         findings.note("auto_find_batch_size may change the batch: it is taken as written")
 
 
@@ -95,7 +95,7 @@ def _batch(document: Mapping[str, Any], findings: Findings) -> dict[str, KnobVal
 
 
 def _amp_dtype(document: Mapping[str, Any], findings: Findings) -> str:
-    used = [name for name in ("bf16", "fp16", "tf32") if document.get(name) is True]
+    used = [name for name in ("bf16", "fp16", "tf32") if findings.switch(document, name)]
     if {"bf16", "fp16"} <= set(used):
         findings.fault("bf16 and fp16 cannot both be true")
     return used[0] if used else "fp32"
@@ -104,8 +104,8 @@ def _amp_dtype(document: Mapping[str, Any], findings: Findings) -> str:
 def _checkpointing(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
     names = ("activation_checkpointing", "gradient_checkpointing")
     name = next((name for name in names if document.get(name) is not None), names[0])
-    options = document.get(f"{name}_kwargs") or {}
-    if not document.get(name):
+    options = findings.block(document, f"{name}_kwargs")
+    if not findings.switch(document, name):
         return {"checkpoint_interval": 0}
     if options.get("use_reentrant") is not False:
         findings.note(f"{name}_kwargs: trials recompute with use_reentrant false")

@@ -15,12 +15,20 @@ def to_yaml(document: Mapping[str, Any]) -> str:
 
 
 def from_yaml(text: str) -> Any:
-    """Return what a YAML text holds.
+    """Return what a YAML text holds, with every key as text.
 
     Raises:
-        SettingsError: It is no YAML.
+        SettingsError: It is no YAML, or it holds itself.
     """
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return _with_text_keys(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"no YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise SettingsError("a YAML that is nested too deep, or holds itself") from error
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _with_text_keys(part) for key, part in value.items()}
+    return [_with_text_keys(part) for part in value] if isinstance(value, list) else value

@@ -119,7 +119,7 @@ class StudyStore(ABC):
     def later_measurements(self, study: str) -> dict[int, list[StoredMeasurement]]:
         """Return the measurements of each trial's key that came after its own, newest first.
 
-        By number; a trial without any is left out.
+        By number; a trial without any is left out, and so is one that did not complete.
         """
 
     @abstractmethod

@@ -238,7 +238,7 @@ class SqlStore(StudyStore):
             select(TRIALS.c.number, later.c.id, later.c.memory_budget_bytes, later.c.document)
             .join(own, own.c.id == TRIALS.c.measurement_id)
             .join(later, is_of_same_key & (later.c.id > own.c.id))
-            .where(TRIALS.c.study == study)
+            .where(TRIALS.c.study == study, own.c.outcome == Outcome.COMPLETED)
             .order_by(later.c.id.desc())
         )
         with transaction(self._reader) as connection:

@@ -267,6 +267,11 @@ class StudyStoreContract:
         ]
         assert store.trials(study)[0] == old
 
+    def test_a_trial_that_never_completed_has_no_second_run(self, store, study):
+        failed = open_and_measure(store, 0, make_oom())
+        store.record_measurement(failed, make_key(failed), 2**31, make_measurement())
+        assert store.later_measurements(study) == {}
+
     def test_measurements_are_listed_newest_first(self, store, study):
         first, second = make_measurement(), make_oom()
         for budget, measurement in ((100, first), (None, second)):

@@ -18,6 +18,7 @@ from tests.factories import GIB, MIB
         (1000 * MIB, "0.977 GiB"),
         (80 * GIB, "80 GiB"),
         (5000 * GIB, "4.88 TiB"),
+        (2 * 10**15, "1819 TiB"),
     ],
 )
 def test_bytes_are_shown_in_three_digits(size, text):
@@ -45,7 +46,7 @@ def test_the_two_numbers_of_a_shortage_never_contradict_each_other(budget, missi
     assert float(needed) > float(has)
 
 
-@given(st.integers(MIB, 2**45))
+@given(st.integers(MIB, 2**52))
 def test_a_rounded_up_size_is_a_flag_above_it(size):
     assert size < parse_bytes(rounded_up(size)) <= 1.2 * size + 2
 

@@ -77,7 +77,7 @@ def test_a_program_is_not_told_to_return_blocks(workload, is_told_of_blocks):
             "checkpoint_interval=4 is above the workload's 3 blocks; 3 recomputes the same",
         ),
         (
-            {"micro_batch_size": 8, "optimizer_bits": 8, "zero_stage": 1, "offload_target": "cpu"},
+            {"micro_batch_size": 8, "optimizer_bits": 4, "zero_stage": 1, "offload_target": "cpu"},
             {},
             "offload_target=cpu needs optimizer_bits=32",
         ),
@@ -90,3 +90,11 @@ def test_a_baseline_that_cannot_be_tried_is_told_why_and_what_to_do(knobs, pins,
     with pytest.raises(InvalidConfigError, match="cannot be tried here") as caught:
         configs_of(record)
     assert words in str(caught.value)
+
+
+def test_a_baseline_is_judged_on_all_devices_of_the_job():
+    knobs = {"micro_batch_size": 4, "accumulation_steps": 1, "optimizer_in_backward": "on"}
+    baseline = make_config(**knobs)
+    space = load_space("default", global_batch_size=8, num_devices=2).including(baseline)
+    with pytest.raises(InvalidConfigError, match=r"tried here: .*optimizer_in_backward"):
+        configs_of(within_blocks(study(space, baseline=baseline)))

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.records import Budget, Source, TrialState, WorkTime
 from autotune.spending import Spending
-from tests.factories import make_measurement, make_rates, make_told, make_trial
+from tests.factories import make_measurement, make_oom, make_rates, make_told, make_trial
 
 HOUR = make_measurement(process_seconds=3600.0)
 
@@ -95,3 +95,18 @@ def test_time_for_a_second_run_is_kept_back_of_time_and_not_of_trials():
     assert not found.is_time_up
     found.session_device_seconds = 5400.0
     assert found.is_time_up
+
+
+def test_no_time_is_kept_back_for_a_trial_that_will_not_run_again():
+    found = spending(seconds=10.0)
+    found.reserve(make_oom(process_seconds=120.0))
+    assert found.reserved == WorkTime() and found.reached() is None
+
+
+def test_ranks_of_a_group_share_the_wall_time_that_is_kept_back():
+    found = spending(seconds=3000.0, device_seconds=7200.0)
+    found.reserve(make_measurement(process_seconds=4000.0, num_ranks=2))
+    assert found.reserved == WorkTime(wall_seconds=2000.0, device_seconds=4000.0)
+    assert found.reached() is None
+    found.session_device_seconds = 3200.0
+    assert found.reached() == "budget of 7200 s of device time spent"

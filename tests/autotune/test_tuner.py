@@ -308,7 +308,7 @@ def test_a_second_run_has_its_time_kept_back(url, workers):
     result = tune(url, record, workers=workers)
     assert result.recommendation.number in result.reruns
     assert result.stop_reason.startswith("budget of 4 s of wall time spent")
-    assert result.spending.reserved_seconds >= 0.5
+    assert result.spending.reserved.wall_seconds >= 0.5
 
 
 def test_device_time_and_budget_outlive_a_session(url, workers):

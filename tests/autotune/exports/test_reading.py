@@ -3,9 +3,15 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autotune.errors import SettingsError
 from autotune.exports import read_config
+from autotune.exports.accelerate_reading import FILE_KEY, KEYS_OF_A_FILE, KNOWN_KEYS, OLDER_KEYS
+from autotune.exports.deepspeed_keys import TOP_LEVEL_BLOCKS
+from autotune.exports.deepspeed_reading import BATCH_KEYS
+from autotune.exports.transformers_reading import REMOVED_KEYS, UNDERSTOOD
 from search_spaces import TrainingConfig
 from tests.autotune.exports.handovers import deepspeed_json, handed_over, written
 
@@ -21,6 +27,11 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("junk")
 
 
 @pytest.fixture
@@ -69,7 +80,7 @@ def test_auto_is_the_batch_of_the_study(read, batch, num_devices, split):
 def test_one_half_of_the_batch_gives_the_other(read):
     found = read({**ZERO, "gradient_accumulation_steps": 4})
     assert config(found).micro_batch_size == 2
-    with pytest.raises(SettingsError, match="5 devices do not divide a batch of 8"):
+    with pytest.raises(SettingsError, match=r"5 devices do not divide .* of 8; .* 4 and 8"):
         found.config(8, 5)
     assert config(read({**ZERO, "train_batch_size": 32})).micro_batch_size == 32
 
@@ -110,6 +121,26 @@ def test_one_half_of_the_batch_gives_the_other(read):
         ({"optim": "adafactor"}, "'adafactor' is no optimizer of ours"),
         ({"bf16": True, "fp16": True}, "cannot both be true"),
         ({"bf16": True, "deepspeed": "gone.json"}, "there is no 'gone.json'"),
+        ({**ZERO, "autotune": True}, "autotune=True: must be a block"),
+        ({**ZERO, "autotune": {"config": 7}}, "config=7: must be a block"),
+        ({**ZERO, "fp16": {"enabled": "true"}}, "fp16.enabled='true': must be true or false"),
+        ({**ZERO, "train_batch_size": True}, "train_batch_size=True: must be a whole number"),
+        ({**ZERO, "torch_autocast": {"enabled": True, "dtype": ["bf16"]}}, "must be fp32, tf32"),
+        ({"zero_optimization": 2}, "zero_optimization=2: must be a block"),
+        ({**ACCELERATE, "deepspeed_config": "ds.json"}, "deepspeed_config='ds.json': must be"),
+        ({**ACCELERATE, "dynamo_config": "inductor"}, "dynamo_config='inductor': must be a block"),
+        ({**ACCELERATE, "dynamo_backend": ["inductor"]}, "dynamo_backend=.*: must be a name"),
+        ({**ACCELERATE, "mixed_precision": ["bf16"]}, "'bf16'. is none of no, bf16, fp16"),
+        ({"bf16": "true"}, "bf16='true': must be true or false, without quotes"),
+        ({"bf16": True, "torch_compile": "false"}, "torch_compile='false': must be true or false"),
+        (
+            {
+                "gradient_checkpointing": True,
+                "gradient_checkpointing_kwargs": '{"use_reentrant": false}',
+            },
+            "gradient_checkpointing_kwargs=.*: must be a block of keys",
+        ),
+        ({"bf16": True, "deepspeed": "d" * 300}, "is no path: File name too long"),
         (
             {"bf16": True, "learning_rate": 1e-4, "deepspeed": {**ZERO, "gradient_clipping": 1}},
             None,
@@ -206,6 +237,10 @@ def test_what_a_person_changes_in_an_export_counts(tmp_path):
         ("a.json", '{"seed": 1}', "has no 'config' table"),
         ("a.toml", "[config", "cannot be read as JSON or TOML"),
         ("a.env", "", "cannot be read|has no 'config' table"),
+        ("a.env", "TRAIN_AMP_DTYPE='bf16", "is no text for a shell: No closing quot"),
+        ("a.args", '--amp-dtype "bf16', "is no text for a shell: No closing quot"),
+        ("a.yaml", "bf16: 2026-13-45", "no YAML: month must be in"),
+        ("a.yaml", "bf16: &a [*a]", "nested too deep, or holds itself"),
     ],
 )
 def test_a_file_of_nothing_known_is_named(read, name, text, words):
@@ -218,3 +253,50 @@ def test_our_deepspeed_file_keeps_the_knobs_that_deepspeed_has_none_for(read):
     knobs = {"checkpoint_interval": 2, "optimizer_bits": 8, "zero_stage": 1}
     found = config(read(deepspeed_json(on="cuda", **knobs)))
     assert (found.checkpoint_interval, found.optimizer_bits, found.zero_stage) == (2, 8, 1)
+
+
+@pytest.mark.parametrize(("backend", "compiled"), [("no", "off"), ("NO", "off"), ("EAGER", "on")])
+def test_a_backend_of_the_compiler_other_than_no_compiles(read, backend, compiled):
+    document = {"distributed_type": "NO", "dynamo_config": {"dynamo_backend": backend}}
+    assert config(read(document)).compile == compiled
+
+
+BLOCKS = [
+    *("deepspeed", "autotune", "config", "deepspeed_config", "dynamo_config", "torch_autocast"),
+    *("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs", "zero_optimization"),
+    *("fp16", "bf16", "optimizer", "offload_optimizer", "offload_param"),
+]
+OF_BLOCKS = [
+    *("enabled", "dtype", "device", "stage", "type", "dynamo_backend", "every_n_layers", FILE_KEY),
+    *("cpu_offload", "cpu_offload_param", *KEYS_OF_A_FILE, *BATCH_KEYS, "train_batch_size"),
+]
+OTHERS = sorted(
+    UNDERSTOOD | KNOWN_KEYS | OLDER_KEYS.keys() | REMOVED_KEYS.keys() | set(TOP_LEVEL_BLOCKS)
+)
+KEYS = st.one_of(*map(st.sampled_from, (BLOCKS, OF_BLOCKS, OTHERS)))
+PLAIN = st.one_of(
+    *(st.none(), st.booleans(), st.integers(-9, 99), st.floats(allow_nan=False)),
+    st.sampled_from(["auto", "true", "no", "bf16", "cpu", "1", "2e-5", "DEEPSPEED", "ds.json"]),
+    st.text(max_size=8),
+)
+JUNK = st.recursive(
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=5,
+)
+BEGUN = st.sampled_from(
+    [{}, ZERO, ACCELERATE, {"bf16": True}, {"gradient_checkpointing": True}, {"deepspeed": ZERO}]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(BEGUN, st.dictionaries(KEYS, JUNK, max_size=4), st.sampled_from(["a.json", "a.yaml"]))
+def test_junk_in_a_known_key_is_a_mistake_of_the_user_or_a_config(folder, begun, junk, name):
+    path = folder / name
+    path.write_text(json.dumps({**begun, **junk}))
+    try:
+        found = read_config(path).config(8, 1)
+    except SettingsError as error:
+        assert name in str(error)
+    else:
+        assert isinstance(found, TrainingConfig)
