@@ -98,7 +98,7 @@ def run_study(
                 f"study {name!r} exists; autotune resume {name}, or give another --study"
             )
         listen(WorkersStarting(where=_where(settings)))
-        with _opened_workers(settings) as workers:
+        with opened_workers(settings) as workers:
             record = _new_record(settings, pins, name, workers)
             _configs(record)
             store.create_study(record)
@@ -129,7 +129,7 @@ def resume_study(
         )
         _require_workload(begun)
         listen(WorkersStarting(where=_where(begun)))
-        with _opened_workers(begun) as workers:
+        with opened_workers(begun) as workers:
             _require_same(record, workers)
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
@@ -149,7 +149,7 @@ def probe(
     """
     TrainingConfig().with_knobs(knobs)
     _require_workload(settings)
-    with _opened_workers(settings.model_copy(update={"slots": 1})) as workers:
+    with opened_workers(settings.model_copy(update={"slots": 1})) as workers:
         environment = workers.environment()
         facts = _describe(workers, settings.workload, settings.deadline)
         batch = settings.global_batch or facts.global_batch_size
@@ -158,7 +158,7 @@ def probe(
         reason = refusal(config, replace(on, num_devices=settings.job_devices))
         if reason is not None:
             raise InvalidConfigError(reason)
-        budget = _memory_budget(settings, environment)
+        budget = memory_budget(settings, environment)
         spec = TrialSpec(
             workload=absolute_reference(settings.workload),
             config=config,
@@ -170,10 +170,10 @@ def probe(
             nvme_path=_nvme_path(settings),
             deadline_seconds=settings.deadline,
         )
-        measurement = _run_one(workers, spec)
+        measurement = run_one(workers, spec)
         profiled = None
         if profile_folder is not None and measurement.outcome == Outcome.COMPLETED:
-            profiled = _run_one(workers, _profile_spec(spec, profile_folder))
+            profiled = run_one(workers, _profile_spec(spec, profile_folder))
     return Probe(
         config=config,
         measurement=measurement,
@@ -230,7 +230,8 @@ def _opened_store(settings: Settings) -> Iterator[StudyStore]:
 
 
 @contextmanager
-def _opened_workers(settings: Settings) -> Iterator[Workers]:
+def opened_workers(settings: Settings) -> Iterator[Workers]:
+    """Open the workers that settings ask for, and close them in the end."""
     request = WorkersRequest(
         device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
         num_slots=settings.slots,
@@ -266,7 +267,7 @@ def _new_record(
         workload=absolute_reference(settings.workload),
         space=_space(settings, pins, facts, baseline),
         objectives=settings.objectives,
-        memory_budget_bytes=_memory_budget(settings, environment),
+        memory_budget_bytes=memory_budget(settings, environment),
         budget=settings.budget(),
         rates=settings.rates(environment),
         sampler=settings.sampler,
@@ -308,7 +309,8 @@ def _space(
     return (space if baseline is None else space.including(baseline)).pinned(pins)
 
 
-def _memory_budget(settings: Settings, environment: Environment) -> int:
+def memory_budget(settings: Settings, environment: Environment) -> int:
+    """Return the device memory of a trial: as asked, or what its kind of device usually has."""
     if settings.memory_budget is not None:
         return settings.memory_budget
     if environment.device_kind == "cpu":
@@ -391,10 +393,15 @@ def _describe(workers: Workers, workload: str, deadline_seconds: float) -> Workl
         trial_id=uuid.uuid4().hex,
         deadline_seconds=deadline_seconds,
     )
-    return described_facts(workload, _run_one(workers, spec))
+    return described_facts(workload, run_one(workers, spec))
 
 
-def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:
+def run_one(workers: Workers, spec: TrialSpec) -> Measurement:
+    """Run one trial and wait for it.
+
+    Raises:
+        WorkersError: Its slot was lost.
+    """
     workers.submit(spec)
     while True:
         for finished in workers.collect(COLLECT_SECONDS):

@@ -11,8 +11,10 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
-        *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
-        *("pretrained", "profiling", "ranks", "runner", "samples", "techniques", "training"),
+        *("evaluation", "fake_ledger", "fsdp", "huggingface", "language", "low_bit", "memory"),
+        *("description", "optimizers"),
+        *("pretrained", "profiling", "ranks", "runner", "samples", "techniques", "trace_task"),
+        *("tracing", "training"),
         *("transformer", "vision", "warm_up", "workload", "zero"),
     )
 }
@@ -43,13 +45,14 @@ DOORS = {
 ORDER = [
     {"errors", "rates", "records"},
     {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "events"},
-    {"documents", "needs"},
+    {"documents", "needs", "predict"},
     {"exports"},
     {"store", "workers"},
     {"optimizer"},
     {"quality", "ledger"},
     {"tuner"},
     {"doctor", "session"},
+    {"estimating"},
     {"cli"},
 ]
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
