@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from autotune.errors import SettingsError, StoreUnreachableError
 from autotune.predict.predictor import LOW_PRECISION, Job, Prediction, Predictor
 from autotune.predict.speed import DeviceSpeed, speed_of
-from autotune.session import memory_budget, opened_workers, run_one
 from autotune.settings import Settings
 from autotune.store.reader import StoreReader
 from autotune.workers.probes import described_facts
+from autotune.workplace import memory_budget, opened_workers, run_one
 from search_spaces import Exclusion, SearchSpace, TrainingConfig, load_space
 from trials.command_line import is_command
 from trials.environment import Environment
@@ -19,7 +19,6 @@ from trials.measurement import Measurement, WorkloadFacts
 from trials.nvml import num_gpus
 from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
-from trials.trace_facts import WorkloadTrace
 
 ANY_BATCH = 2**10
 """A batch that every preset can split, for what of a space does not depend on it."""
@@ -106,12 +105,19 @@ def _estimate(
         measurement = run_one(workers, spec)
     facts = described_facts(settings.workload, measurement)
     assert measurement.trace is not None
-    speed = speed_of(settings.device or environment.device_kind, environment.device_name)
+    kind = settings.device or environment.device_kind
+    speed = speed_of(kind, environment.device_name, max(1, environment.num_threads))
     if is_assumed:
         environment = _assumed(environment, speed)
     space = _space(settings, pins, settings.global_batch or facts.global_batch_size)
     device = facts.rules_facts(environment, settings.job_devices)
-    predictor = _predictor(settings, measurement.trace, facts, environment, speed)
+    job = Job(
+        device_kind=environment.device_kind,
+        speed=speed,
+        num_ranks=settings.job_devices,
+        num_blocks=facts.num_blocks,
+    )
+    predictor = Predictor(measurement.trace, job)
     num_trials = predictor.learn(_measured(store, facts, environment, settings.job_devices))
     budget = memory_budget(settings, environment)
     return Estimate(
@@ -148,9 +154,7 @@ def _require_traceable(settings: Settings) -> None:
 
 
 def _space(settings: Settings, pins: Mapping[str, object], batch: int) -> SearchSpace:
-    space = load_space(
-        settings.space, global_batch_size=batch, num_devices=settings.job_devices
-    )
+    space = load_space(settings.space, global_batch_size=batch, num_devices=settings.job_devices)
     return space.pinned(pins)
 
 
@@ -165,23 +169,6 @@ def _assumed(environment: Environment, speed: DeviceSpeed) -> Environment:
         compute_capability=ASSUMED_CAPABILITY,
         missing=(),
     )
-
-
-def _predictor(
-    settings: Settings,
-    trace: WorkloadTrace,
-    facts: WorkloadFacts,
-    environment: Environment,
-    speed: DeviceSpeed,
-) -> Predictor:
-    job = Job(
-        device_kind=environment.device_kind,
-        speed=speed,
-        num_threads=max(1, environment.num_threads),
-        num_ranks=settings.job_devices,
-        num_blocks=facts.num_blocks,
-    )
-    return Predictor(trace, job)
 
 
 def _measured(

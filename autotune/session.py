@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
+from autotune.errors import StudyExistsError, StudyMismatchError
 from autotune.events import Listener, StudyBegan, WorkersStarting
 from autotune.exports import read_config
 from autotune.optimizer.sampler import require_sampler
@@ -22,9 +22,9 @@ from autotune.store.leases import this_process
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
 from autotune.tuner import StopSwitch, StudyResult, Tuner
-from autotune.workers import open_workers
-from autotune.workers.base import Workers, WorkersRequest
+from autotune.workers.base import Workers
 from autotune.workers.probes import described_facts
+from autotune.workplace import memory_budget, nvme_folder, opened_workers, run_one
 from search_spaces import (
     EmptySpaceError,
     InvalidConfigError,
@@ -37,17 +37,10 @@ from search_spaces import (
 from trials.environment import Environment
 from trials.errors import WorkloadError
 from trials.measurement import Measurement, Outcome, WorkloadFacts
-from trials.nvml import num_gpus
 from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
-"""A CPU has no memory of its own to fill; this much lets a small model run out of it."""
-CUDA_BUDGET_SHARE = 0.95
-"""Of a GPU's memory; the rest is the driver's and other libraries'."""
-COLLECT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +160,7 @@ def probe(
             num_devices=settings.job_devices,
             num_ranks=settings.trial_devices,
             seed=settings.seed,
-            nvme_path=_nvme_path(settings),
+            nvme_path=nvme_folder(settings),
             deadline_seconds=settings.deadline,
         )
         measurement = run_one(workers, spec)
@@ -229,27 +222,6 @@ def _opened_store(settings: Settings) -> Iterator[StudyStore]:
         store.close()
 
 
-@contextmanager
-def opened_workers(settings: Settings) -> Iterator[Workers]:
-    """Open the workers that settings ask for, and close them in the end."""
-    request = WorkersRequest(
-        device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
-        num_slots=settings.slots,
-        ray_address=settings.ray_address,
-        nvme_path=_nvme_path(settings),
-        num_devices=settings.trial_devices,
-    )
-    workers = open_workers(request, is_local=settings.local)
-    try:
-        yield workers
-    finally:
-        workers.close()
-
-
-def _nvme_path(settings: Settings) -> str | None:
-    return None if settings.nvme_path is None else str(Path(settings.nvme_path).resolve())
-
-
 def _where(settings: Settings) -> str:
     if settings.local:
         return "without Ray, here"
@@ -277,7 +249,7 @@ def _new_record(
         num_ranks=settings.trial_devices,
         missing=environment.missing,
         host_memory_bytes=environment.host_memory_bytes,
-        nvme_path=_nvme_path(settings),
+        nvme_path=nvme_folder(settings),
         baseline=baseline,
     )
     return StudyRecord(
@@ -307,15 +279,6 @@ def _space(
         num_devices=settings.job_devices,
     )
     return (space if baseline is None else space.including(baseline)).pinned(pins)
-
-
-def memory_budget(settings: Settings, environment: Environment) -> int:
-    """Return the device memory of a trial: as asked, or what its kind of device usually has."""
-    if settings.memory_budget is not None:
-        return settings.memory_budget
-    if environment.device_kind == "cpu":
-        return min(DEFAULT_CPU_BUDGET_BYTES, environment.device_memory_bytes)
-    return int(CUDA_BUDGET_SHARE * environment.device_memory_bytes)
 
 
 def _configs(record: StudyRecord) -> tuple[TrainingConfig, ...]:
@@ -394,20 +357,6 @@ def _describe(workers: Workers, workload: str, deadline_seconds: float) -> Workl
         deadline_seconds=deadline_seconds,
     )
     return described_facts(workload, run_one(workers, spec))
-
-
-def run_one(workers: Workers, spec: TrialSpec) -> Measurement:
-    """Run one trial and wait for it.
-
-    Raises:
-        WorkersError: Its slot was lost.
-    """
-    workers.submit(spec)
-    while True:
-        for finished in workers.collect(COLLECT_SECONDS):
-            if finished.measurement is None:
-                raise WorkersError(f"the slot was lost: {finished.lost_reason}")
-            return finished.measurement
 
 
 def _free_name(store: StudyStore, workload: str) -> str:

@@ -48,7 +48,7 @@ ORDER = [
     {"documents", "needs", "predict"},
     {"exports"},
     {"store", "workers"},
-    {"optimizer"},
+    {"optimizer", "workplace"},
     {"quality", "ledger"},
     {"tuner"},
     {"doctor", "session"},

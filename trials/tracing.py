@@ -120,11 +120,15 @@ def _give_shapes(model: nn.Module, device: torch.device) -> None:
 
     for module in model.modules():
         for held in (module._parameters, module._buffers):
-            held.update({name: fake(tensor) for name, tensor in held.items() if tensor is not None})  # type: ignore[arg-type]
+            held.update(
+                {name: fake(tensor) for name, tensor in held.items() if tensor is not None}
+            )  # type: ignore[arg-type]
 
 
 def _fake(mode: FakeTensorMode, batch: Batch) -> Batch:
-    return tree_map_only(Tensor, lambda t: t if mode.is_our_fake(t) else mode.from_tensor(t), batch)
+    return tree_map_only(
+        Tensor, lambda t: t if mode.is_our_fake(t) else mode.from_tensor(t), batch
+    )
 
 
 def _patterns(blocks: Sequence[nn.Module]) -> list[frozenset[int]]:
@@ -323,19 +327,26 @@ def _found(
 
 
 def _memory(pair: Sequence[_Run], place: int) -> StretchMemory:
-    forward, backward = ([run.forward[place] for run in pair], [run.backward[place] for run in pair])
+    forward, backward = (
+        [run.forward[place] for run in pair],
+        [run.backward[place] for run in pair],
+    )
     levels = [sum(run.held[: place + 1]) for run in pair]
     return StretchMemory(
         growth=_line([reading.after - reading.before for reading in forward]),
         forward_peak=_peak([[m[0] - r.before for m in r.moments] for r in forward]),
         held=_line([run.held[place] for run in pair]),
         backward_peak=_peak(
-            [[*_start(r, level), *(m[0] - level for m in r.moments)]
-             for r, level in zip(backward, levels, strict=True)]
+            [
+                [*_start(r, level), *(m[0] - level for m in r.moments)]
+                for r, level in zip(backward, levels, strict=True)
+            ]
         ),
         backward_peak_with_gradients=_peak(
-            [[*_start(r, level), *(m[1] - level - r.complete_before for m in r.moments)]
-             for r, level in zip(backward, levels, strict=True)]
+            [
+                [*_start(r, level), *(m[1] - level - r.complete_before for m in r.moments)]
+                for r, level in zip(backward, levels, strict=True)
+            ]
         ),
     )
 

@@ -28,14 +28,12 @@ class Job:
     Attributes:
         device_kind: ``cpu`` or ``cuda``.
         speed: Of the device.
-        num_threads: Of a trial on a CPU; 1 on a GPU.
         num_ranks: Devices that the job trains on together.
         num_blocks: Of the model.
     """
 
     device_kind: str
     speed: DeviceSpeed
-    num_threads: int = 1
     num_ranks: int = 1
     num_blocks: int
 
@@ -130,16 +128,13 @@ class Predictor:
     def _parts(self, config: TrainingConfig) -> tuple[MemoryParts, StepParts]:
         job, graph = self._job, self._graph(config)
         found = self._found(graph, config)
-        kept = kept_bytes(
-            graph, config, device_kind=job.device_kind, num_ranks=job.num_ranks
-        )
+        kept = kept_bytes(graph, config, device_kind=job.device_kind, num_ranks=job.num_ranks)
         step = step_parts(
             graph,
             config,
             kept,
             found.held,
             speed=job.speed,
-            num_threads=job.num_threads,
             num_blocks=job.num_blocks,
         )
         return memory_parts(config, found, kept, job.num_ranks), step

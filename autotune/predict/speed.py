@@ -1,6 +1,6 @@
 """Seconds of an optimizer step: a roofline over stretches, and what moves beside them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.predict.memory import Kept, recomputed_blocks
 from search_spaces import ActivationOffload, AmpDtype, OffloadTarget, TrainingConfig
@@ -30,7 +30,9 @@ class DeviceSpeed:
     memory_bytes: int = 0
 
 
-def _gpu(name: str, fp32: float, tf32: float, half: float, bandwidth: float, gib: int) -> DeviceSpeed:
+def _gpu(
+    name: str, fp32: float, tf32: float, half: float, bandwidth: float, gib: int
+) -> DeviceSpeed:
     reached = 0.5  # of the peak that a vendor states, in training
     flops = {AmpDtype.FP32: fp32, AmpDtype.TF32: tf32, AmpDtype.BF16: half, AmpDtype.FP16: half}
     return DeviceSpeed(
@@ -67,10 +69,16 @@ CPU = DeviceSpeed(
 """A core without instructions for 16 bits, which then are emulated."""
 
 
-def speed_of(device_kind: str, device_name: str) -> DeviceSpeed:
-    """Return the speeds of a device by the name it gives itself; the usual ones if unknown."""
+def speed_of(device_kind: str, device_name: str, num_threads: int = 1) -> DeviceSpeed:
+    """Return the speeds of a device by the name it gives itself; the usual ones if unknown.
+
+    Args:
+        device_kind: ``cpu`` or ``cuda``.
+        device_name: As in ``Environment``.
+        num_threads: That compute on a CPU.
+    """
     if device_kind == "cpu":
-        return CPU
+        return replace(CPU, flops={kind: num_threads * rate for kind, rate in CPU.flops.items()})
     return next((gpu for gpu in GPUS if gpu.name in device_name), USUAL_GPU)
 
 
@@ -103,7 +111,6 @@ def step_parts(
     held_bytes: float,
     *,
     speed: DeviceSpeed,
-    num_threads: int,
     num_blocks: int,
 ) -> StepParts:
     """Return the seconds of an optimizer step.
@@ -114,7 +121,6 @@ def step_parts(
         kept: What it keeps, by where.
         held_bytes: Of activations.
         speed: Of the device.
-        num_threads: Of a CPU; 1 for a GPU.
         num_blocks: That recomputing chooses from.
     """
     chosen = recomputed_blocks(config, num_blocks)
@@ -123,7 +129,7 @@ def step_parts(
         works += [stretch.forward, stretch.backward]
         if stretch.block is not None and stretch.block in chosen:
             works.append(stretch.forward)
-    flops = speed.flops[config.amp_dtype] * num_threads
+    flops = speed.flops[config.amp_dtype]
     compute = sum(_roofline(work, config, flops, speed.bytes_per_second) for work in works)
     operators = sum(work.operators for work in works)
     trained, tensors = graph.num_trained, sum(count for _, count in graph.trained)
@@ -142,9 +148,7 @@ def _roofline(work: Work, config: TrainingConfig, flops: float, bandwidth: float
     return max(work.flops.at(size) / flops, work.moved_bytes.at(size) / bandwidth)
 
 
-def _moving(
-    config: TrainingConfig, trained: int, held_bytes: float, speed: DeviceSpeed
-) -> float:
+def _moving(config: TrainingConfig, trained: int, held_bytes: float, speed: DeviceSpeed) -> float:
     """Return the seconds of what leaves the device and comes back, as if nothing hid them.
 
     Offloaded state: gradients down and parameters up in fp32, and on a disk 12 bytes a
