@@ -35,7 +35,7 @@ class Reading:
     operators: int = 0
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows every tensor's memory from the operator that makes it to its end.
 
     Attributes:
@@ -50,7 +50,7 @@ class Ledger(TorchDispatchMode):
             known: Tensors whose memory does not count: parameters, buffers, a batch at hand.
             num_stretches: Of the pass.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.forward = [Reading() for _ in range(num_stretches)]
         self.backward = [Reading() for _ in range(num_stretches)]
         self._alive: dict[int, tuple[int, int, Any]] = {

@@ -88,7 +88,7 @@ class Corrector:
         ]
         coefficients = tuple(_dot(line, moments) for line in covariance)
         fitted = cls(coefficients=coefficients, covariance=covariance, noise=prior.noise)
-        scores = [fitted._score(row, y) for row, y in zip(features, log_ratios, strict=True)]
+        scores = [fitted.score(row, y) for row, y in zip(features, log_ratios, strict=True)]
         return cls(
             coefficients=coefficients,
             covariance=covariance,
@@ -116,7 +116,7 @@ class Corrector:
     def _spread(self, features: Sequence[float]) -> float:
         return _dot(features, [_dot(line, features) for line in self.covariance])
 
-    def _score(self, features: Sequence[float], log_ratio: float) -> float:
+    def score(self, features: Sequence[float], log_ratio: float) -> float:
         """Return how many deviations a trial is off when it is predicted from the others.
 
         Leaving one out changes a residual by 1 / (1 - leverage), and the deviation by its root.

@@ -186,29 +186,35 @@ def _deepspeed(
 ) -> Kept:
     """Return what a rank of DeepSpeed keeps.
 
-    It steps fp32 copies of its share of parameters, all in one tensor, and gathers gradients in
-    buckets as large as it is told (``deepspeed_document``).
+    Below stage 3 it steps fp32 copies of its share of parameters, all in one tensor. It gathers
+    gradients in buckets as large as it is told (``deepspeed_document``), and on their way to a
+    host in one more. Read off trials of one rank on a CPU; see the README's Limits.
     """
     share = -(-graph.num_trained // num_ranks)
-    state = FULL * share + state_bytes(config, [(share, 1)])
-    own = parameters // num_ranks if config.zero_stage == 3 else parameters
+    is_whole = config.zero_stage < 3
+    state = FULL * share * is_whole + state_bytes(config, [(share, 1)])
+    own = parameters if is_whole else parameters // num_ranks
     gradients = FULL * (graph.num_trained if config.zero_stage == 1 else share)
     bucket = FULL * min(graph.num_trained, LARGEST_BUCKET)
-    gathered = parameters if config.zero_stage == 3 else 0
-    away = {OffloadTarget.CPU: state + gradients, OffloadTarget.NVME: 0}
-    moved = away.get(config.offload_target)
+    buffers = bucket if num_ranks > 1 or not is_whole else 0
+    is_offloaded = config.offload_target != OffloadTarget.NONE
+    if is_offloaded:
+        buffers += 2 * bucket if is_whole else bucket
     if config.offload_target == OffloadTarget.NVME:
-        bucket += NVME_BUFFERS * FULL * 4 * graph.largest_trained
-    stays = moved is None or (device_kind == "cpu" and config.offload_target == OffloadTarget.CPU)
-    own_host = own if config.zero_stage == 3 else 0
+        buffers += NVME_BUFFERS * FULL * graph.largest_trained
+    is_moved = is_offloaded and (
+        device_kind == "cuda" or config.offload_target == OffloadTarget.NVME
+    )
+    to_host = is_moved and config.offload_target == OffloadTarget.CPU
+    moved = state + gradients + (0 if is_whole else own)
     return Kept(
-        parameters=own if stays or not own_host else 0,
-        beside=gathered,
-        gradients=gradients if stays else 0,
-        state=state if stays else 0,
-        buffers=bucket,
+        parameters=0 if is_moved and not is_whole else own,
+        beside=0 if is_whole else parameters,
+        gradients=0 if is_moved or (is_offloaded and not is_whole) else gradients,
+        state=0 if is_moved else state,
+        buffers=buffers,
         step=step_bytes(config, [(share, 1)], device_kind),
-        host=0 if stays or device_kind == "cpu" else (moved or 0) + own_host,
+        host=moved if to_host else 0,
     )
 
 
@@ -231,11 +237,21 @@ class MemoryParts:
     phase: str
 
 
-def memory_parts(config: TrainingConfig, found: Passes, kept: Kept, num_ranks: int) -> MemoryParts:
-    """Return the memory of a config: the larger of forward, backward and optimizer step."""
-    always = kept.parameters + kept.state + kept.buffers
+def memory_parts(
+    config: TrainingConfig, found: Passes, kept: Kept, job_devices: int, overhead: int
+) -> MemoryParts:
+    """Return the memory of a config: the largest of forward, backward and optimizer step.
+
+    Args:
+        config: The config.
+        found: What its passes take.
+        kept: What it keeps.
+        job_devices: That average their gradients.
+        overhead: Of the process, beside tensors.
+    """
+    always = kept.parameters + kept.state + kept.buffers + overhead
     is_freed = config.optimizer_in_backward == Switch.ON
-    keeps_all = config.accumulation_steps > 1 or (config.zero_stage == 0 and num_ranks > 1)
+    keeps_all = config.accumulation_steps > 1 or (config.zero_stage == 0 and job_devices > 1)
     before = kept.gradients if keeps_all else 0
     phases = {
         "forward": before + kept.beside + found.forward,

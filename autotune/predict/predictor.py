@@ -14,7 +14,9 @@ from trials.trace_facts import GraphTrace, WorkloadTrace
 
 LOW_PRECISION = (AmpDtype.BF16, AmpDtype.FP16)
 MIB = 2**20
-PEAK_PRIOR = Prior(widths=(0.15, 2.0, 0.15, 0.15), noise=0.03)
+CPU_OVERHEAD = 3 * MIB // 2
+"""Python's own objects, and what the C library keeps in small pieces: of byte-gpt's trials."""
+PEAK_PRIOR = Prior(widths=(0.1, 1.5, 0.15, 0.15), noise=0.03)
 """Share of the peak that is neither weights nor state, one MiB's share, the same under 16 bits,
 and what is certain of sharding."""
 TIME_PRIOR = Prior(widths=(0.8, 0.8, 0.7, 0.7, 0.2), noise=0.1)
@@ -36,6 +38,11 @@ class Job:
     speed: DeviceSpeed
     num_ranks: int = 1
     num_blocks: int
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Memory of a process that grows with training and is no tensor's."""
+        return CPU_OVERHEAD if self.device_kind == "cpu" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +144,7 @@ class Predictor:
             speed=job.speed,
             num_blocks=job.num_blocks,
         )
-        return memory_parts(config, found, kept, job.num_ranks), step
+        return memory_parts(config, found, kept, job.num_ranks, job.overhead_bytes), step
 
     def _graph(self, config: TrainingConfig) -> GraphTrace:
         is_low = config.amp_dtype in LOW_PRECISION

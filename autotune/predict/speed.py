@@ -67,6 +67,8 @@ CPU = DeviceSpeed(
     link_bytes_per_second=8e9,
 )
 """A core without instructions for 16 bits, which then are emulated."""
+CPU_UPDATE_SECONDS = {32: 0.0, 8: 2e-7, 4: 6e-7}
+"""Of a trained parameter, by bits of state: bitsandbytes and torchao pack slowly on a CPU."""
 
 
 def speed_of(device_kind: str, device_name: str, num_threads: int = 1) -> DeviceSpeed:
@@ -134,11 +136,14 @@ def step_parts(
     operators = sum(work.operators for work in works)
     trained, tensors = graph.num_trained, sum(count for _, count in graph.trained)
     traffic = 4 * (2 * trained) + 4 * trained + 2 * kept.state
+    packing = CPU_UPDATE_SECONDS[config.optimizer_bits] * trained if speed.name == CPU.name else 0
     per_step = config.accumulation_steps
     return StepParts(
         compute=per_step * compute,
         starting=per_step * operators * speed.operator_seconds,
-        stepping=traffic / speed.bytes_per_second + 10 * tensors * speed.operator_seconds,
+        stepping=traffic / speed.bytes_per_second
+        + 10 * tensors * speed.operator_seconds
+        + packing,
         moving=_moving(config, trained, held_bytes, speed),
     )
 
