@@ -119,10 +119,9 @@ def _give_shapes(model: nn.Module, device: torch.device) -> None:
         return given[id(tensor)]
 
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
-            held.update(
-                {name: fake(tensor) for name, tensor in held.items() if tensor is not None}
-            )  # type: ignore[arg-type]
+        owned: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for held in owned:
+            held.update({name: fake(t) for name, t in held.items() if t is not None})
 
 
 def _fake(mode: FakeTensorMode, batch: Batch) -> Batch:
@@ -275,7 +274,9 @@ class _Watch:
         tensor = next((tensor for tensor in made if tensor.requires_grad), None)
         if tensor is not None and tensor is not self._last:  # else nothing lies between blocks
             self._last = tensor
-            tensor.register_hook(lambda _: self.ledger.enter(stretch, is_backward=True))
+            tensor.register_hook(  # type: ignore[no-untyped-call]
+                lambda _: self.ledger.enter(stretch, is_backward=True)
+            )
 
     def _completed(self, parameter: Tensor) -> None:
         assert parameter.grad is not None

@@ -16,10 +16,10 @@ LOW_PRECISION = (AmpDtype.BF16, AmpDtype.FP16)
 MIB = 2**20
 CPU_OVERHEAD = 3 * MIB // 2
 """Python's own objects, and what the C library keeps in small pieces: of byte-gpt's trials."""
-PEAK_PRIOR = Prior(widths=(0.1, 1.5, 0.15, 0.15), noise=0.03)
+PEAK_PRIOR = Prior(widths=(0.1, 1.0, 0.1, 0.15), noise=0.05)
 """Share of the peak that is neither weights nor state, one MiB's share, the same under 16 bits,
 and what is certain of sharding."""
-TIME_PRIOR = Prior(widths=(0.8, 0.8, 0.7, 0.7, 0.2), noise=0.1)
+TIME_PRIOR = Prior(widths=(0.8, 0.8, 0.7, 0.7, 0.2), noise=0.25)
 """Whatever, under 16 bits, starting operators, the optimizer, recomputing."""
 
 
