@@ -5,9 +5,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _attention_backward(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> int:
+    return int(sdpa_backward_flop_count(gradient.shape, query.shape, key.shape, value.shape))
+
+
+_ON_CPU: dict[Any, Callable[..., int]] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+"""Operators that torch's counter leaves out."""
 
 
 @dataclass(slots=True)
@@ -102,7 +120,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         reading.moved_bytes += sum(
             tensor.numel() * tensor.element_size() for tensor in (*given, *made)
         )
-        counted: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
+        counted: Callable[..., int] | None
+        counted = _ON_CPU.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
         if counted is not None:
             reading.flops += int(counted(*args, **kwargs, out_val=out))
 

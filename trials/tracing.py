@@ -33,6 +33,7 @@ SHOWN = 4
 """Blocks of a kind that are run; those that follow are taken to be like them."""
 _REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError)
 _LIBRARIES = Path(torch.__file__).parents[1]
+_OURS = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +386,8 @@ def explained() -> Iterator[None]:
         raise
     except _REFUSALS as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if _LIBRARIES not in Path(frame.filename).parents]
+        aside = {_LIBRARIES, _OURS}
+        own = [frame for frame in frames if not aside & set(Path(frame.filename).parents)]
         place = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise WorkloadError(
