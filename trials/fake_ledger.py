@@ -12,13 +12,14 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
 
 
 def _attention_backward(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
 ) -> int:
-    return int(sdpa_backward_flop_count(gradient.shape, query.shape, key.shape, value.shape))
+    shapes = (gradient.shape, query.shape, key.shape, value.shape)
+    return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
 
 
 _ON_CPU: dict[Any, Callable[..., int]] = {
