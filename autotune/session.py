@@ -4,12 +4,12 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from autotune.errors import StudyExistsError, StudyMismatchError, WorkersError
+from autotune.errors import StudyExistsError, StudyMismatchError
 from autotune.events import Listener, WorkersStarting
 from autotune.exports import read_config
 from autotune.optimizer.sampler import require_sampler
@@ -24,9 +24,9 @@ from autotune.store.leases import this_process
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
 from autotune.tuner import StudyResult, Tuner
-from autotune.workers import open_workers
-from autotune.workers.base import Workers, WorkersRequest
+from autotune.workers.base import Workers
 from autotune.workers.probes import described_facts
+from autotune.workplace import memory_budget, nvme_folder, opened_workers, run_one
 from search_spaces import (
     EmptySpaceError,
     InvalidConfigError,
@@ -38,17 +38,10 @@ from search_spaces import (
 )
 from trials.environment import Environment
 from trials.measurement import Measurement, Outcome, WorkloadFacts
-from trials.nvml import num_gpus
-from trials.references import absolute_reference, preloads, require_reference
+from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_CPU_BUDGET_BYTES = 512 * 2**20
-"""A CPU has no memory of its own to fill; this much lets a small model run out of it."""
-CUDA_BUDGET_SHARE = 0.95
-"""Of a GPU's memory; the rest is the driver's and other libraries'."""
-COLLECT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +92,7 @@ def run_study(
                 f"study {name!r} exists; autotune resume {name}, or give another --study"
             )
         listen(WorkersStarting(where=_where(settings)))
-        with _opened_workers(settings) as workers:
+        with opened_workers(settings) as workers:
             whole = _new_record(settings, pins, name, workers)
             record = within_blocks(whole)
             configs_of(record)
@@ -132,7 +125,7 @@ def resume_study(
         )
         _require_workload(begun)
         listen(WorkersStarting(where=_where(begun)))
-        with _opened_workers(begun) as workers:
+        with opened_workers(begun) as workers:
             _require_same(record, workers)
             listen(study_began(record, workers.num_slots, record.spec.space))
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
@@ -153,7 +146,7 @@ def probe(
     """
     TrainingConfig().with_knobs(knobs)
     _require_workload(settings)
-    with _opened_workers(settings.model_copy(update={"slots": 1})) as workers:
+    with opened_workers(settings.model_copy(update={"slots": 1})) as workers:
         environment = workers.environment()
         facts = _describe(workers, settings.workload, settings.deadline)
         batch = settings.global_batch or facts.global_batch_size
@@ -162,7 +155,7 @@ def probe(
         reason = refusal(config, replace(on, num_devices=settings.job_devices))
         if reason is not None:
             raise InvalidConfigError(reason)
-        budget = _memory_budget(settings, environment)
+        budget = memory_budget(settings, environment)
         spec = TrialSpec(
             workload=absolute_reference(settings.workload),
             config=config,
@@ -171,13 +164,13 @@ def probe(
             num_devices=settings.job_devices,
             num_ranks=settings.trial_devices,
             seed=settings.seed,
-            nvme_path=_nvme_path(settings),
+            nvme_path=nvme_folder(settings),
             deadline_seconds=settings.deadline,
         )
-        measurement = _run_one(workers, spec)
+        measurement = run_one(workers, spec)
         profiled = None
         if profile_folder is not None and measurement.outcome == Outcome.COMPLETED:
-            profiled = _run_one(workers, _profile_spec(spec, profile_folder))
+            profiled = run_one(workers, _profile_spec(spec, profile_folder))
     return Probe(
         config=config,
         measurement=measurement,
@@ -227,22 +220,6 @@ def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:
             logger.warning("%s: %s", settings.baseline, note)
 
 
-def _opened_workers(settings: Settings) -> AbstractContextManager[Workers]:
-    request = WorkersRequest(
-        device_kind=settings.device or ("cuda" if num_gpus() else "cpu"),
-        num_slots=settings.slots,
-        ray_address=settings.ray_address,
-        nvme_path=_nvme_path(settings),
-        num_devices=settings.trial_devices,
-        preload=preloads(settings.workload),
-    )
-    return closing(open_workers(request, is_local=settings.local))
-
-
-def _nvme_path(settings: Settings) -> str | None:
-    return None if settings.nvme_path is None else str(Path(settings.nvme_path).resolve())
-
-
 def _where(settings: Settings) -> str:
     if settings.local:
         return "without Ray, here"
@@ -260,7 +237,7 @@ def _new_record(
         workload=absolute_reference(settings.workload),
         space=_space(settings, pins, facts, baseline),
         objectives=settings.objectives,
-        memory_budget_bytes=_memory_budget(settings, environment),
+        memory_budget_bytes=memory_budget(settings, environment),
         budget=settings.budget(),
         rates=settings.rates(environment),
         sampler=settings.sampler,
@@ -270,7 +247,7 @@ def _new_record(
         num_ranks=settings.trial_devices,
         missing=facts.missing_on(environment),
         host_memory_bytes=environment.host_memory_bytes,
-        nvme_path=_nvme_path(settings),
+        nvme_path=nvme_folder(settings),
         baseline=baseline,
         confirms=settings.confirm,
     )
@@ -301,14 +278,6 @@ def _space(
         num_devices=settings.job_devices,
     )
     return (space if baseline is None else space.including(baseline)).pinned(pins)
-
-
-def _memory_budget(settings: Settings, environment: Environment) -> int:
-    if settings.memory_budget is not None:
-        return settings.memory_budget
-    if environment.device_kind == "cpu":
-        return min(DEFAULT_CPU_BUDGET_BYTES, environment.device_memory_bytes)
-    return int(CUDA_BUDGET_SHARE * environment.device_memory_bytes)
 
 
 def _tune(
@@ -367,16 +336,7 @@ def _describe(workers: Workers, workload: str, deadline_seconds: float) -> Workl
         trial_id=uuid.uuid4().hex,
         deadline_seconds=deadline_seconds,
     )
-    return described_facts(workload, _run_one(workers, spec))
-
-
-def _run_one(workers: Workers, spec: TrialSpec) -> Measurement:
-    workers.submit(spec)
-    while True:
-        for finished in workers.collect(COLLECT_SECONDS):
-            if finished.measurement is None:
-                raise WorkersError(f"the slot was lost: {finished.lost_reason}")
-            return finished.measurement
+    return described_facts(workload, run_one(workers, spec))
 
 
 def _free_name(store: StudyStore, workload: str) -> str:

@@ -11,9 +11,10 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
-        *("evaluation", "fsdp", "huggingface", "language", "low_bit", "memory", "optimizers"),
-        *("pretrained", "profiling", "ranks", "rehearsal", "runner", "samples", "techniques"),
-        *("training", "transformer", "trial", "vision", "warm_up", "workload", "zero"),
+        *("description", "evaluation", "fake_ledger", "fsdp", "huggingface", "language"),
+        *("low_bit", "memory", "optimizers", "pretrained", "profiling", "ranks", "rehearsal"),
+        *("runner", "samples", "techniques", "trace_task", "tracing", "training", "transformer"),
+        *("trial", "vision", "warm_up", "workload", "zero"),
     )
 }
 DOORS = {
@@ -45,15 +46,16 @@ ORDER = [
     {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"}
     | {"prices"},
     {"reruns", "events"},
-    {"documents", "needs"},
+    {"documents", "needs", "predict"},
     {"exports"},
     {"store", "workers"},
-    {"optimizer"},
+    {"optimizer", "workplace"},
     {"quality", "ledger", "confirming"},
     {"tuner"},
     {"inspection", "planning", "checks"},
     {"technique_checks"},
     {"doctor", "session"},
+    {"estimating"},
     {"cli"},
 ]
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]

@@ -32,7 +32,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: Training
         TrialSetupError: peft or bitsandbytes cannot be imported.
         WorkloadError: There is no linear layer.
     """
-    names = _linear_names(model, blocks)
+    names = linear_names(model, blocks)
     if not names:
         raise WorkloadError(
             f"lora_rank={config.lora_rank} needs linear layers, and the model has none; "
@@ -58,7 +58,8 @@ def missing_lora() -> str | None:
     return "lora_rank needs peft, which is not installed; pip install 'autotune[lora]'"
 
 
-def _linear_names(model: nn.Module, blocks: Sequence[nn.Module]) -> list[str]:
+def linear_names(model: nn.Module, blocks: Sequence[nn.Module]) -> list[str]:
+    """Return the linear layers that adapters stand beside, by name."""
     inside = {id(module) for block in blocks for module in block.modules()}
     return [
         name

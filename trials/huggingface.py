@@ -62,6 +62,10 @@ class _LanguageModel(LanguageWorkload):
         """See Workload."""
         return self.pretrained.build()
 
+    def outline(self) -> nn.Module:
+        """See Workload."""
+        return self.pretrained.outline()
+
     def logits(self, model: nn.Module, given: Examples) -> Tensor:
         """See LanguageWorkload."""
         logits: Tensor = model(**given).logits
@@ -188,6 +192,10 @@ class ImageModel(DigitsWorkload):
     def build(self) -> nn.Module:
         """See Workload."""
         return self.pretrained.build()
+
+    def outline(self) -> nn.Module:
+        """See Workload."""
+        return self.pretrained.outline()
 
     def prepared(self, digits: Digits) -> tuple[Tensor, Tensor]:
         """See DigitsWorkload. Images are (batch, channels, height, width)."""

@@ -10,6 +10,7 @@ from search_spaces import DeviceFacts, JobFacts, too_much_for_disk
 from trials.codec import from_plain, to_plain
 from trials.environment import Environment
 from trials.profile import Profile
+from trials.trace_facts import WorkloadTrace
 
 PRECISE_RELATIVE_HALF_WIDTH = 0.1
 """Above this, half the confidence interval of a mean step time is too wide to compare by."""
@@ -273,7 +274,8 @@ class Measurement:
         timing: Under ``Task.MEASURE``, completed.
         memory: Under ``Task.MEASURE``; with a failure, as far as it came.
         quality: Under ``Task.QUALITY``, completed.
-        facts: Under ``Task.DESCRIBE``, completed.
+        facts: Under ``Task.DESCRIBE`` and ``Task.TRACE``, completed.
+        trace: Under ``Task.TRACE``, completed.
         profile: Under ``Task.PROFILE``, completed.
         environment: Under ``Task.ENVIRONMENT``, completed.
         process_seconds: Wall time of the trial process, start to end.
@@ -287,6 +289,7 @@ class Measurement:
     memory: MemoryUse | None = None
     quality: QualityReading | None = None
     facts: WorkloadFacts | None = None
+    trace: WorkloadTrace | None = None
     profile: Profile | None = None
     environment: Environment | None = None
     process_seconds: float = 0.0

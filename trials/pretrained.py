@@ -141,6 +141,11 @@ class Pretrained:
         loaded: nn.Module = model
         return loaded
 
+    def outline(self) -> nn.Module:
+        """Return the model with shapes and without memory or weights."""
+        with torch.device("meta"):
+            return self._from_config()
+
     def read(self, texts: Sequence[str]) -> list[Tensor]:
         """Return each text as ids that the model has; shape (length,) each.
 

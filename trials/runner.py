@@ -16,6 +16,7 @@ from torch import nn
 from trials.command import run_command
 from trials.command_line import is_command
 from trials.contract import checked_batches, checked_worst_batch
+from trials.description import workload_facts
 from trials.environment import Environment
 from trials.errors import WorkloadError
 from trials.evaluation import evaluate_in_batches
@@ -25,7 +26,6 @@ from trials.measurement import (
     Measurement,
     Outcome,
     QualityReading,
-    WorkloadFacts,
 )
 from trials.memory import MemoryMeter, meter_for
 from trials.nvml import driver_version
@@ -47,6 +47,7 @@ from trials.timing import (
     timed_steps,
     timing_of,
 )
+from trials.trace_task import trace_workload
 from trials.training import (
     REHEARSED_PARAMETERS,
     TrainingState,
@@ -55,7 +56,7 @@ from trials.training import (
     train_step,
 )
 from trials.trial import Trial
-from trials.workload import Batch, Workload, fingerprint, load_workload
+from trials.workload import Batch, Workload, load_workload
 
 
 def run_trial(spec: TrialSpec, on_phase: Callable[[str], None] = lambda _: None) -> Measurement:
@@ -244,23 +245,8 @@ def _describe(trial: Trial) -> Measurement:
     trial.enter("build")
     torch.manual_seed(trial.spec.seed)
     model = workload.build()
-    parameters = list(model.parameters())
     sample = next(checked_batches(workload, 1, seed=0))
-    facts = WorkloadFacts(
-        fingerprint=fingerprint(trial.spec.workload, workload),
-        num_parameters=sum(p.numel() for p in parameters),
-        num_trainable=sum(p.numel() for p in parameters if p.requires_grad),
-        num_blocks=len(workload.blocks(model)),
-        unit=workload.unit,
-        quality_name=workload.quality_name,
-        quality_direction=workload.quality_direction,
-        global_batch_size=workload.global_batch_size,
-        quality_samples=workload.quality_samples,
-        largest_parameter=max((p.numel() for p in parameters), default=0),
-        learning_rate=workload.learning_rate,
-    )
-    if facts.num_trainable == 0:
-        raise WorkloadError(f"{trial.spec.workload} has no parameter that requires gradients")
+    facts = workload_facts(trial.spec.workload, workload, model)
     if facts.num_parameters <= REHEARSED_PARAMETERS:
         trial.hold_gpu()
         trial.enter("train")
@@ -277,6 +263,11 @@ def _rehearse(trial: Trial, workload: Workload, model: nn.Module, sample: Batch)
     except Exception as error:
         if not trial.is_out_of_memory(error):
             raise
+
+
+def _trace(trial: Trial) -> Measurement:
+    trial.enter("trace")
+    return trace_workload(trial.spec)
 
 
 def _environment(trial: Trial) -> Measurement:
@@ -318,6 +309,7 @@ TASKS: dict[Task, Callable[[Trial], Measurement]] = {
     Task.QUALITY: _quality,
     Task.PROFILE: _profile,
     Task.DESCRIBE: _describe,
+    Task.TRACE: _trace,
     Task.ENVIRONMENT: _environment,
 }
 

@@ -21,6 +21,7 @@ class Task(StrEnum):
     quality      train a fixed number of samples, then evaluate
     profile      take a few steps of one config under torch's profiler
     describe     build the workload once and say what it is
+    trace        say what it is, and what its passes take, without memory for either
     environment  say what the device and its software are; needs no workload
     """
 
@@ -28,6 +29,7 @@ class Task(StrEnum):
     QUALITY = "quality"
     PROFILE = "profile"
     DESCRIBE = "describe"
+    TRACE = "trace"
     ENVIRONMENT = "environment"
 
 
@@ -81,6 +83,7 @@ class TrialSpec:
         timing: When enough steps are timed.
         quality_samples: Samples trained before evaluation, under ``Task.QUALITY``.
         profile_folder: Where ``Task.PROFILE`` puts its files, on the machine that runs it.
+        traced: Configs whose data type and adapters ``Task.TRACE`` traces.
     """
 
     workload: str
@@ -101,6 +104,7 @@ class TrialSpec:
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     quality_samples: int = 0
     profile_folder: str | None = None
+    traced: tuple[TrainingConfig, ...] = ()
 
     def __post_init__(self) -> None:
         """Reject limits under which nothing could run."""

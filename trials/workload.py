@@ -91,6 +91,11 @@ class Workload(ABC):
     def evaluate(self, model: nn.Module, device: torch.device) -> float:
         """Return the metric on held-out data; called without gradients, in eval mode."""
 
+    def outline(self) -> nn.Module:
+        """Return the model with shapes and without memory: what ``build`` makes on no device."""
+        with torch.device("meta"):
+            return self.build()
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the repeated blocks, in order of the forward, that checkpointing may recompute.
 

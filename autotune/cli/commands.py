@@ -153,6 +153,31 @@ def probe(
 
 
 @app.command()
+def estimate(
+    workload: opt.Workload = None,
+    space: opt.Space = None,
+    pins: opt.Pins = None,
+    global_batch: opt.GlobalBatch = None,
+    num_devices: opt.NumDevices = None,
+    trial_devices: opt.TrialDevices = None,
+    memory_budget: opt.MemoryBudget = None,
+    store: opt.Store = None,
+    device: opt.Device = None,
+    nvme_path: opt.NvmePath = None,
+    deadline: opt.Deadline = None,
+    settings_file: opt.SettingsFile = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+) -> None:
+    """Predict memory and time of every config, without a device or a trial.
+
+    Trials of the same workload here that are in the store make it precise.
+    """
+    from autotune.cli.estimates import show_estimate
+
+    show_estimate(_settings(locals()), _pins(pins), output)
+
+
+@app.command()
 def studies(store: opt.Store = None, output: opt.OutputForm = opt.Output.TABLE) -> None:
     """List the studies of the store."""
     from autotune.cli.reading import show_studies
