@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.figures import shown_bytes, shown_number
-from autotune.records import StoredMeasurement
+from autotune.records import StoredMeasurement, TrialRecord
 from autotune.summary import failure_words
 from trials.measurement import Measurement, Outcome, Where
 
 MARGIN = 0.02
 """Share of the memory budget that a recommended config must leave free when it runs again."""
+SAME_SPEED = 0.05
+"""Two runs whose times differ by less agree, however narrow their intervals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +60,34 @@ def rerun_numbers(measurement: Measurement) -> str:
     return f"peak {peak}, {shown_number(measurement.timing.samples_per_second)} samples/s"
 
 
-def verdict_text(number: int, reruns: Mapping[int, Rerun]) -> str:
+def speed_doubt(first: Measurement, second: Measurement) -> str:
+    """Return what to say where two runs of a config are further apart in time than their noise."""
+    before, now = first.timing, second.timing
+    assert before is not None and now is not None
+    overlap = before.low_seconds <= now.high_seconds and now.low_seconds <= before.high_seconds
+    share = abs(now.mean_seconds / before.mean_seconds - 1)
+    if overlap or share <= SAME_SPEED:
+        return ""
+    return (
+        f"its memory is confirmed and its speed is not: it did "
+        f"{shown_number(before.samples_per_second)} samples/s the first time, so something else "
+        "ran beside one of the two; measure on a quieter machine"
+    )
+
+
+def verdict_text(trial: TrialRecord, reruns: Mapping[int, Rerun]) -> str:
     """Return whether a recommended trial is confirmed, and which others were not, a line each."""
     lines = [
         f"Trial {other} is not recommended: run a second time, {rerun.objection}.\n"
         for other, rerun in reruns.items()
         if not rerun.is_confirmed
     ]
-    rerun = reruns.get(number)
+    rerun = reruns.get(trial.number)
     if rerun is not None and rerun.is_confirmed:
-        lines.append(f"Confirmed by a second run: {rerun_numbers(rerun.measurement)}.\n")
+        assert trial.measurement is not None
+        doubt = speed_doubt(trial.measurement, rerun.measurement)
+        numbers = f"{rerun_numbers(rerun.measurement)}{f'; {doubt}' if doubt else ''}"
+        lines.append(f"Confirmed by a second run: {numbers}.\n")
     else:
         lines.append("Not confirmed: no second run of it has completed.\n")
     return "".join(lines)

@@ -34,12 +34,16 @@ UNITS = {Objective.COST: "$/M samples", Objective.THROUGHPUT: "samples/s"}
 
 
 class Progress:
-    """Turns a study's events into what standard error shows."""
+    """Turns a study's events into what standard error shows.
+
+    Attributes:
+        study: Once it has begun.
+    """
 
     def __init__(self, console: Console) -> None:
         """Write to a console; it gets a live panel where a person watches."""
         self._console = console
-        self._study: StudyRecord | None = None
+        self.study: StudyRecord | None = None
         self._counts: Counter[str] = Counter()
         self._beat = Heartbeat(
             num_trials=0, num_in_flight=0, seconds=0, device_seconds=0, usd=0, front=()
@@ -60,12 +64,12 @@ class Progress:
     def on_event(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, StudyBegan):
-            self._study = event.study
+            self.study = event.study
             self._write(_introduction(event))
         elif isinstance(event, TrialTold):
             self._count(event.trial)
-            assert self._study is not None
-            self._write(_told_line(event.trial, self._study))
+            assert self.study is not None
+            self._write(_told_line(event.trial, self.study))
         elif isinstance(event, QualityMeasured):
             self._write_quality(event)
         elif isinstance(event, Heartbeat):
@@ -91,7 +95,7 @@ class Progress:
 
     def _panel(self) -> Table:
         panel = Table.grid(padding=(0, 1))
-        limit = None if self._study is None else self._study.spec.budget.trials
+        limit = None if self.study is None else self.study.spec.budget.trials
         if limit is not None:
             done = min(self._beat.num_trials, limit)
             panel.add_row(ProgressBar(total=limit, completed=done, width=40), f"{done}/{limit}")
@@ -104,12 +108,12 @@ class Progress:
             f"{self._beat.seconds:.0f} s, {self._beat.device_seconds:.0f} device-s, "
             f"{shown_usd(self._beat.usd)}{self._left()}"
         )
-        if self._study is not None and self._beat.front:
-            panel.add_row("best: " + ", ".join(_bests(self._study, self._beat.front)))
+        if self.study is not None and self._beat.front:
+            panel.add_row("best: " + ", ".join(_bests(self.study, self._beat.front)))
         return panel
 
     def _left(self) -> str:
-        budget = None if self._study is None else self._study.spec.budget
+        budget = None if self.study is None else self.study.spec.budget
         if budget is None or budget.seconds is None:
             return ""
         return f", {max(0.0, budget.seconds - self._beat.seconds):.0f} s left"

@@ -96,7 +96,7 @@ def show_best(settings: Settings, output: Output) -> None:
     else:
         front_table(study, best, chosen.number)
         sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
-        sys.stdout.write(verdict_text(chosen.number, reruns))
+        sys.stdout.write(verdict_text(best[0], reruns))
         if baseline is not None:
             words = against_baseline(best[0], baseline, study.spec.memory_budget_bytes)
             sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")

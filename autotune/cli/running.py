@@ -125,8 +125,13 @@ def probe_and_show(
 def _show(run: _Run, *, output: Output, is_quiet: bool) -> None:
     started, stop = time.monotonic(), StopSwitch()
     progress = Progress(Console(stderr=True, quiet=is_quiet))
-    with progress.shown() as listen, _interruptible(stop):
-        study, result = run(listen, stop)
+    try:
+        with progress.shown() as listen, _interruptible(stop):
+            study, result = run(listen, stop)
+    except typer.Exit:
+        if progress.study is not None:
+            sys.stderr.write(f"go on with: autotune resume {progress.study.spec.name}\n")
+        raise
     if output == Output.TABLE:
         _result_tables(study, result)
     else:
@@ -190,9 +195,9 @@ def _result_tables(study: StudyRecord, result: StudyResult) -> None:
         return
     front_table(study, result.front, chosen.number)
     sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
-    sys.stdout.write(verdict_text(chosen.number, result.reruns))
+    best = next(trial for trial in result.front if trial.number == chosen.number)
+    sys.stdout.write(verdict_text(best, result.reruns))
     if result.baseline is not None:
-        best = next(trial for trial in result.front if trial.number == chosen.number)
         words = against_baseline(best, result.baseline, study.spec.memory_budget_bytes)
         sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
 
@@ -236,7 +241,7 @@ def _probe_tables(found: Probe) -> None:
         sys.stdout.write(CPU_OFFLOAD_NOTE if is_offloaded and _is_cpu(found) else "")
     if measurement.timing is not None:
         write_table("Time", ["kind", "value"], _time_rows(found))
-        _tell_of_waiting(measurement.timing)
+        _tell_of_time(measurement.timing)
     if measurement.failure is not None and measurement.failure.log_tail:
         sys.stdout.write(f"last lines of the trial:\n{measurement.failure.log_tail}\n")
 
@@ -285,7 +290,13 @@ def _is_cpu(found: Probe) -> bool:
     return found.environment.device_kind == "cpu"
 
 
-def _tell_of_waiting(timing: StepTiming) -> None:
+def _tell_of_time(timing: StepTiming) -> None:
+    """Say what makes the rates less than they seem."""
+    if not timing.is_precise:
+        sys.stdout.write(
+            f"the step's time is known to ±{timing.relative_half_width:.0%} only, and the rates "
+            "with it: measure on a quieter machine\n"
+        )
     waits = data_bound_text(timing)
     if waits:
         sys.stdout.write(f"{waits}; the rates above leave the wait out, so that configs compare\n")

@@ -2,8 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.reruns import nothing_again, rerun_of, reruns_of, verdict_text
-from tests.factories import MIB, make_measurement, make_oom, make_stored
+from autotune.reruns import Rerun, nothing_again, rerun_of, reruns_of, verdict_text
+from tests.factories import (
+    MIB,
+    make_measurement,
+    make_oom,
+    make_stored,
+    make_timing,
+    make_trial,
+)
 from trials.measurement import Failure, Measurement, Outcome, Where
 
 BUDGET = 600 * MIB
@@ -53,8 +60,17 @@ def test_the_newest_run_that_says_something_decides():
 
 def test_the_verdict_says_what_was_confirmed_and_what_was_not():
     good, bad = (rerun_of([make_stored(m)], BUDGET) for m in (taking(23 * MIB), make_oom()))
-    told = verdict_text(2, {1: bad, 2: good}).splitlines()
+    trial = make_trial(2, measurement=taking(23 * MIB))
+    told = verdict_text(trial, {1: bad, 2: good}).splitlines()
     assert told[0].startswith("Trial 1 is not recommended: run a second time, out of memory in")
     assert told[1].startswith("Confirmed by a second run: peak 23 MiB, ")
-    assert verdict_text(2, {}) == "Not confirmed: no second run of it has completed.\n"
+    assert verdict_text(trial, {}) == "Not confirmed: no second run of it has completed.\n"
     assert "trial 1: out of memory in warm-up" in nothing_again({1: bad})
+
+
+def test_a_second_run_at_another_speed_is_doubted():
+    slow = make_measurement(timing=make_timing(2.0))
+    trial = make_trial(2, measurement=slow)
+    told = verdict_text(trial, {2: Rerun(measurement=make_measurement(timing=make_timing(0.5)))})
+    assert "its speed is not: it did 4 samples/s the first time" in told
+    assert "speed" not in verdict_text(trial, {2: Rerun(measurement=slow)})
