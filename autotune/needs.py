@@ -7,8 +7,9 @@ from search_spaces import TECHNIQUES, AmpDtype, OffloadTarget, TrainingConfig
 
 CAPABILITY = "8.0"
 """Of an NVIDIA GPU, for bf16 and TF32."""
-PACKAGES = {
+PACKAGE_OF = {
     "8-bit": "bitsandbytes",
+    "8-bit-on-cpu": "bitsandbytes",
     "4-bit": "torchao",
     "lora": "peft",
     "zero": "deepspeed",
@@ -47,7 +48,7 @@ def _packages(config: TrainingConfig, study: StudyRecord) -> list[str]:
         "peft": environment.peft,
         "deepspeed": environment.deepspeed,
     }
-    used = {package for name, package in PACKAGES.items() if TECHNIQUES[name](config)}
+    used = {package for name, package in PACKAGE_OF.items() if TECHNIQUES[name](config)}
     return [
         f"{name}=={version}" if version else name
         for name, version in measured.items()

@@ -134,6 +134,11 @@ class QualityDesk:
             return self.lost_quality(first)
         return Quality(value=first.quality.value, half_width=self._half_width())
 
+    def has_no_room(self, config: TrainingConfig) -> bool:
+        """Tell whether the quality of a config's class was lost for want of memory."""
+        first = self._found.get((self._numerics(config), self._seeds[0]))
+        return first is not None and first.outcome == Outcome.OUT_OF_MEMORY
+
     @staticmethod
     def lost_quality(measurement: Measurement) -> Quality:
         """Return what a run that failed says of its class."""

@@ -7,6 +7,7 @@ from functools import partial
 
 from autotune.checks import Check, Status, ok, warning
 from autotune.inspection import Machine
+from autotune.needs import PACKAGE_OF
 from search_spaces import TECHNIQUES, AmpDtype, DeviceFacts, KnobValue, TrainingConfig, refusal
 
 Values = dict[str, KnobValue]
@@ -22,6 +23,12 @@ LEFT_OUT: dict[str, tuple[tuple[str, Values], ...]] = {
         ("optimizer_bits=4", {"optimizer_bits": 4}),
         ("offload_target=cpu at zero_stage=0", {"offload_target": "cpu"}),
     ),
+    "8-bit-on-cpu": (
+        (
+            "optimizer_bits=8 with offload_target=cpu",
+            {"optimizer_bits": 8, "offload_target": "cpu", "zero_stage": 1},
+        ),
+    ),
     "lora": (("lora_rank above 0", {"lora_rank": 1}),),
     "zero": (("zero_stage above 0 by deepspeed", {"zero_stage": 1}),),
     "offload-cpu": (
@@ -31,14 +38,6 @@ LEFT_OUT: dict[str, tuple[tuple[str, Values], ...]] = {
     "compile": (("compile=on", {"compile": "on"}),),
 }
 """By technique, in words and as an example: what no config has where it cannot be used."""
-PACKAGE_OF = {
-    "8-bit": "bitsandbytes",
-    "4-bit": "torchao",
-    "lora": "peft",
-    "zero": "deepspeed",
-    "offload-cpu": "deepspeed",
-    "offload-nvme": "deepspeed",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -297,13 +297,13 @@ class Tuner:
         """Stop when nothing works and most fails alike: the workload is broken, not the configs.
 
         One that runs out of memory instead has not come as far as the fault. One that completes
-        works, unless its quality was lost.
+        works, unless its quality was lost, and not for want of memory.
         """
         trials = self._ledger.trials.values()
         if any(t.state == TrialState.MEASURED or t.is_feasible for t in trials):
             return
-        at_fault = (Outcome.INVALID, Outcome.COMPLETED)
-        faults = Counter(t.reason for t in trials if t.outcome in at_fault)
+        at_fault = [t for t in trials if t.outcome in (Outcome.INVALID, Outcome.COMPLETED)]
+        faults = Counter(t.reason for t in at_fault if not self._desk.has_no_room(t.config))
         for reason, count in faults.most_common(1):
             if count >= (MAX_SAME_FAULT if len(trials) == count else 2 * MAX_SAME_FAULT):
                 raise WorkloadError(

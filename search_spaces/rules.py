@@ -13,7 +13,7 @@ from search_spaces.config import (
     TrainingConfig,
 )
 from search_spaces.deepspeed_document import steps_8bit_on_the_cpu
-from search_spaces.zero_memory import JobFacts, too_much_for_host
+from search_spaces.zero_memory import JobFacts, too_little_for_disk, too_much_for_host
 
 TECHNIQUES: dict[str, Callable[[TrainingConfig], bool]] = {
     "8-bit": lambda config: (
@@ -154,6 +154,10 @@ def _offload_fits_the_host(config: TrainingConfig, device: DeviceFacts) -> str |
     return None if device.job is None else too_much_for_host(config, device.job)
 
 
+def _offload_reaches_the_disk(config: TrainingConfig, device: DeviceFacts) -> str | None:
+    return None if device.job is None else too_little_for_disk(config, device.job)
+
+
 def _zero_never_lowers_its_loss_scale(config: TrainingConfig, device: DeviceFacts) -> str | None:
     """Measured on DeepSpeed 0.19.8: after an overflow it does not call its scaler's ``update``.
 
@@ -241,6 +245,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="offload-optimizer", refuse=_offload_steps_on_the_cpu),
     Rule(name="paged-device", refuse=_pages_need_cuda),
     Rule(name="offload-host-memory", refuse=_offload_fits_the_host),
+    Rule(name="offload-disk", refuse=_offload_reaches_the_disk),
     Rule(name="zero-loss-scaling", refuse=_zero_never_lowers_its_loss_scale),
     Rule(name="zero-compile", refuse=_zero_is_not_compiled),
     Rule(name="fsdp-stage", refuse=_fsdp_has_stages),

@@ -7,6 +7,7 @@ from search_spaces.config import OffloadTarget, TrainingConfig
 BUFFER_FACTOR = 1.5
 """What DeepSpeed's estimate adds to host memory for its buffers."""
 
+SMALLEST_SWAP_BYTES = 2**20
 SWAPPED_BYTES = 16
 """A parameter's own on disk: AdamW's two moments, an fp32 copy and its gradient."""
 
@@ -117,6 +118,21 @@ def too_much_for_host(config: TrainingConfig, job: JobFacts) -> str | None:
         f"offload_target=cpu at zero_stage={config.zero_stage} keeps at least {_gib(needed)} of "
         f"optimizer state in host memory, and with buffers about {_gib(estimate.host_bytes)} by "
         f"DeepSpeed's estimate; this machine has {_gib(job.host_bytes)}; take nvme at zero_stage=3"
+    )
+
+
+def too_little_for_disk(config: TrainingConfig, job: JobFacts) -> str | None:
+    """Return why nothing of a model would go to disk; None if it does.
+
+    Source: DeepSpeed's ``MIN_AIO_BYTES``; a smaller shard stays in memory without a word.
+    """
+    shard = 4 * job.num_trainable // job.num_ranks
+    if config.offload_target != OffloadTarget.NVME or shard >= SMALLEST_SWAP_BYTES:
+        return None
+    return (
+        "offload_target=nvme moves nothing of a model this small: DeepSpeed keeps less than 1 "
+        f"MiB in memory, and the fp32 shard of a device has {shard / 2**20:.2f} MiB; take cpu or "
+        "none"
     )
 
 

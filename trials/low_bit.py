@@ -146,7 +146,10 @@ def missing_8bit_on_cpu() -> str | None:
     operator = "bitsandbytes::optimizer_update_8bit_blockwise"
     if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CPU"):
         return None
-    return "optimizer_bits=8 with offload_target=cpu needs a later bitsandbytes: update it"
+    return (
+        "optimizer_bits=8 with offload_target=cpu needs a bitsandbytes with kernels for CPUs; "
+        "pip install --upgrade bitsandbytes"
+    )
 
 
 def missing_4bit() -> str | None:

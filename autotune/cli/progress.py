@@ -88,7 +88,12 @@ class Progress:
         if reading is None and reason in self._faults:
             return
         self._faults.add(reason)
-        self._write(_quality_line(event))
+        found = reason if reading is None else f"{reading.value:.4f}"
+        if reading is not None and reading.evaluation_batch_size is not None:
+            found += (
+                f" (evaluated {reading.evaluation_batch_size} at a time, more ran out of memory)"
+            )
+        self._write(f"quality of {event.numerics}, seed {event.seed}: {found}")
 
     def _write(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
@@ -180,16 +185,6 @@ def _lost_line(event: TrialLost) -> str:
         )
     again = "given up" if event.again is None else f"run again as trial {event.again}"
     return f"trial {event.number}: lost, {again}: {event.reason}"
-
-
-def _quality_line(event: QualityMeasured) -> str:
-    reading = event.measurement.quality
-    found = event.measurement.reason if reading is None else f"{reading.value:.4f}"
-    line = f"quality of {event.numerics}, seed {event.seed}: {found}"
-    if reading is None or reading.evaluation_batch_size is None:
-        return line
-    size = reading.evaluation_batch_size
-    return f"{line} (evaluated {size} at a time, more ran out of memory)"
 
 
 def _rerun_line(event: PointRerun) -> str:

@@ -20,6 +20,7 @@ def show(monkeypatch, capsys):
             "front": (),
             "recommendation": None,
             "baseline": None,
+            "reruns": {},
             "num_unscored": 0,
             "spending": Spending(budget=Budget(), rates=make_rates()),
         }

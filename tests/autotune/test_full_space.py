@@ -66,10 +66,10 @@ def test_state_on_disk_is_no_longer_in_memory(full):
         next(t for t in completed(full[0]) if t["config"]["offload_target"] == place)
         for place in ("nvme", "none")
     )
-    num_parameters = 90_432
-    assert on_disk["memory_places"]["optimizer_state"]["disk"] >= 8 * num_parameters
-    assert in_memory["memory_places"]["optimizer_state"]["device"] >= 8 * num_parameters
-    assert on_disk["memory_places"]["optimizer_state"]["device"] < 4 * num_parameters
+    moments = 8 * 918_144
+    assert on_disk["memory_places"]["optimizer_state"]["disk"] >= moments
+    assert in_memory["memory_places"]["optimizer_state"]["device"] >= moments
+    assert on_disk["memory_places"]["optimizer_state"]["device"] < moments / 100
 
 
 @pytest.mark.slow

@@ -85,3 +85,13 @@ def test_a_disk_must_hold_sixteen_bytes_of_each_parameter(free, is_refused):
     why = too_much_for_disk(1000, free_bytes=free)
     assert (why is not None) is is_refused
     assert why is None or why.startswith("offload_target=nvme may write")
+
+
+@pytest.mark.parametrize(("num_ranks", "is_refused"), [(1, False), (2, True)])
+def test_state_too_small_to_be_written_is_not_called_offloaded(num_ranks, is_refused):
+    config = TrainingConfig.from_mapping({"zero_stage": 3, "offload_target": "nvme"})
+    size = 2**18  # one MiB in fp32
+    job = JobFacts(num_parameters=size, num_trainable=size, num_ranks=num_ranks, host_bytes=2**40)
+    why = refusal(config, DeviceFacts(job=job, num_devices=num_ranks))
+    assert (why is not None) is is_refused
+    assert why is None or "shard of a device has 0.50 MiB" in why
