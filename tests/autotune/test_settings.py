@@ -105,7 +105,7 @@ def test_an_unknown_key_of_the_file_is_named_with_the_nearest_known_and_the_file
 
 @pytest.mark.parametrize("name", ["trails", "sedd"])
 def test_an_unknown_name_lists_the_known_ones(name):
-    assert "known: baseline, deadline, device" in refusal({name: 1})
+    assert "known: baseline, confirm, deadline, device" in refusal({name: 1})
 
 
 def test_a_bad_value_is_named_with_its_place(monkeypatch):
