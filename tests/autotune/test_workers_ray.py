@@ -62,7 +62,7 @@ class TestRayWorkers(WorkersContract):
         assert (finished.trial_id, finished.slot) == (trial.trial_id, slot)
         assert finished.measurement is None and "ActorDiedError" in finished.lost_reason
         assert "\n" not in finished.lost_reason
-        assert wait_for(lambda: not any(map(lives, pids)), seconds=15)
+        assert wait_for(lambda: not any(map(lives, pids)), seconds=5)
         await_free(workers, 2)
         assert capfd.readouterr() == ("", "")
 
