@@ -29,7 +29,7 @@ DOORS = {
     "torchao": {"trials/low_bit.py"},
     "optuna": {"autotune/optimizer/"},
     "optuna_dashboard": {"autotune/optimizer/dashboard.py"},
-    "ray": {"autotune/workers/ray_slots.py", "autotune/workers/ray_bootstrap.py"},
+    "ray": {f"autotune/workers/ray_{name}.py" for name in ("actor", "bootstrap", "slots")},
     "sqlalchemy": {"autotune/store/"},
     "alembic": {"autotune/store/"},
     "moocore": {"autotune/front.py"},

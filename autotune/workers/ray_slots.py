@@ -8,13 +8,9 @@ import itertools
 import json
 import logging
 import math
-import os
-import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -23,14 +19,11 @@ from ray.exceptions import RayError
 from autotune.errors import WorkersError
 from autotune.workers.base import Finished, Workers, WorkersRequest
 from autotune.workers.probes import common_environment, probe_spec, probed_environment
+from autotune.workers.ray_actor import Reservation, SlotActor
 from autotune.workers.ray_bootstrap import Cluster
 from autotune.workers.slots import SlotPlan
 from trials.devices import PATIENCE_SECONDS
 from trials.environment import Environment
-from trials.errors import TrialSetupError
-from trials.folders import PrivateFolder, short_temporary_folder
-from trials.groups import TrialGroup
-from trials.host import RunningTrial, TrialHost
 from trials.measurement import Measurement
 from trials.processes import end_all, end_strays, living
 from trials.spec import TrialSpec
@@ -55,82 +48,6 @@ class Patience:
     end_seconds: float = 15.0
 
 
-class SlotActor:
-    """The slot's side: runs one trial at a time, and can be told to end it."""
-
-    def __init__(self, runner: str, preload: Sequence[str], parent: str | None) -> None:
-        """Prepare a host.
-
-        Args:
-            runner: What trial processes call, as ``module:function``.
-            preload: Modules that are imported once, so that no trial has to.
-            parent: Where to keep temporary files; None for the machine's own place.
-        """
-        where = short_temporary_folder() if parent is None else Path(parent)
-        self._folder = PrivateFolder("autotune-slot-", where)
-        # A slot may be killed; what multiprocessing and the host leave then must be findable.
-        tempfile.tempdir = str(self._folder.path)
-        self._host = TrialHost(runner, preload)
-        self._lock = threading.Lock()
-        self._trial: RunningTrial | TrialGroup | None = None
-        self._ticket = self._cancelled_ticket = -1
-
-    def open(self, probe_json: str) -> tuple[str, str | None, str]:
-        """Run a first trial, and say where the slot is.
-
-        Returns:
-            The slot's process, machine and GPUs as JSON, then what ``run`` returns.
-        """
-        place = {
-            "pid": os.getpid(),
-            "machine": ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
-            "gpus": [str(gpu) for gpu in ray.get_gpu_ids()],
-        }
-        return json.dumps(place), *self.run(0, probe_json)
-
-    def run(self, ticket: int, spec_json: str) -> tuple[str | None, str]:
-        """Run a trial.
-
-        Args:
-            ticket: Counts the trials of a driver.
-            spec_json: A ``TrialSpec``.
-
-        Returns:
-            The measurement as JSON, or None and why the slot cannot run trials any more.
-        """
-        try:
-            trial = self._start(ticket, TrialSpec.from_json(spec_json))
-        except TrialSetupError as error:
-            return None, str(error)
-        try:
-            return trial.result().to_json(), ""
-        finally:
-            with self._lock:
-                self._trial = None
-            trial.end()
-
-    @ray.method(concurrency_group="control")
-    def cancel(self, ticket: int) -> None:
-        """End a trial, whether it has begun or is about to."""
-        with self._lock:
-            self._cancelled_ticket = ticket
-            if self._trial is not None and self._ticket <= ticket:
-                self._trial.cancel()
-
-    def close(self) -> None:
-        """Remove what the slot keeps outside its process, once its trial is over."""
-        self._host.close()
-        self._folder.remove()
-
-    def _start(self, ticket: int, spec: TrialSpec) -> RunningTrial | TrialGroup:
-        with self._lock:
-            trial = self._trial = self._host.start(spec)
-            self._ticket = ticket
-            if ticket <= self._cancelled_ticket:
-                trial.cancel()
-            return trial
-
-
 class _Slot:
     """The driver's side: an actor, and the one call to it that is under way.
 
@@ -149,6 +66,7 @@ class _Slot:
         self._request = request
         # Ray shows an actor no GPU but its own.
         self._plan = replace(plan, device="cuda:0") if plan.is_cuda else plan
+        self._reservation = Reservation(self._plan)
         self._cluster = cluster
         self._patience = patience
         self.due = math.inf
@@ -195,11 +113,7 @@ class _Slot:
 
     def fits(self, nodes: Sequence[Mapping[str, float]]) -> bool:
         """Return whether any of some machines has what the slot needs, be it in use or not."""
-        return any(
-            node.get("CPU", 0) >= self._plan.num_threads
-            and node.get("GPU", 0) >= self._plan.is_cuda * self._plan.num_devices
-            for node in nodes
-        )
+        return any(self._reservation.fits(node) for node in nodes)
 
     def take_start(self) -> Environment | None:
         """Return what a slot that is ready runs on, or None while it starts.
@@ -245,11 +159,14 @@ class _Slot:
         # A process that hangs does not hear Ray.
         end_all(self._process, patience_seconds=0.0)
 
+    def release(self) -> None:
+        """Give the devices back; no actor can start here any more."""
+        self._reservation.release()
+
     def _new_actor(self) -> Any:
         variables = dict(self._cluster.worker_variables)
         options: dict[str, Any] = {
-            "num_cpus": self._plan.num_threads,
-            "num_gpus": self._plan.is_cuda * self._plan.num_devices,
+            **self._reservation.options,
             "max_restarts": 0,
             "max_task_retries": 0,
             "concurrency_groups": {"control": 1},
@@ -376,6 +293,7 @@ class RayWorkers(Workers):
             ray.wait(closing, num_returns=len(closing), timeout=self._patience.end_seconds)
         for slot in self._slots:
             slot.end()
+            slot.release()
         self._slots.clear()
         self._cluster.close()
 
@@ -428,6 +346,7 @@ class RayWorkers(Workers):
         if slot.num_failed_starts < MAX_FAILED_STARTS and slot.fits(self._cluster.nodes()):
             slot.start()
         else:
+            slot.release()
             self._slots.remove(slot)
         if spec is None:
             return []

@@ -86,6 +86,13 @@ class TestRayWorkers(WorkersContract):
         assert not lives(actor)
         await_free(workers, 2)
 
+    def test_each_slot_keeps_its_devices_in_a_placement_group(self, workers):
+        from ray.util import placement_group_table
+
+        groups = [g for g in placement_group_table().values() if g["state"] == "CREATED"]
+        assert [group["strategy"] for group in groups] == ["STRICT_PACK"] * workers.num_slots
+        assert all(len(group["bundles"]) == 1 for group in groups)
+
     def test_the_token_is_for_this_user_alone(self, workers):
         token = workers._cluster.folder / ray_bootstrap.TOKEN_FILE
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
