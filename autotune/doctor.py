@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.checks import Check, Status, failed, ok, warning
 from autotune.errors import StoreError, WorkersError
+from autotune.figures import shown_count
 from autotune.inspection import C_COMPILERS, Machine
 from autotune.settings import Settings
 from autotune.store.engine import normalise_url
@@ -172,7 +173,7 @@ def _store(store_url: str) -> Check:
             count = len(store.studies())
     except StoreError as error:
         return _refused("store", error)
-    return ok("store", f"reached, its schema is current, {count} studies")
+    return ok("store", f"reached, its schema is current, {shown_count(count, 'study', 'studies')}")
 
 
 def _new_store(path: Path, folder: Path) -> Check:
@@ -204,7 +205,7 @@ def _gpu_environment(machine: Machine, nvme_path: Path | None, device: str) -> E
 def _device(machine: Machine, kind: str) -> Check:
     if kind == "cpu":
         count = machine.num_gpus()
-        found = f"{count} GPU(s), left alone" if count else "no GPU"
+        found = f"{shown_count(count, 'GPU')}, left alone" if count else "no GPU"
         return ok("device", f"{found}: trials run on cpu")
     try:
         spec = replace(probe_spec(), device="cuda:0")

@@ -47,6 +47,24 @@ def shown_number(value: float, digits: int = 4) -> str:
     return f"{value:g}" if value == 0 else _trimmed(value, _places(value, digits))
 
 
+def shown_count(count: int, one: str, several: str | None = None) -> str:
+    """Return a number with the word for what is counted.
+
+    Args:
+        count: Of it.
+        one: The word for one.
+        several: For none or several; left out, with an ``s``.
+    """
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def shown_parameters(count: int) -> str:
+    """Return how many parameters a model has: in millions, or as they are where they are few."""
+    if count < 100_000:
+        return shown_count(count, "parameter")
+    return f"{shown_number(count / 1e6, 3)} M parameters"
+
+
 def shown_usd(usd: float) -> str:
     """Return money: to the cent, or in two digits where it is less than a dollar."""
     return f"${usd:,.2f}" if usd >= 1 else f"${shown_number(usd, 2)}"

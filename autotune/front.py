@@ -8,7 +8,7 @@ import moocore
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.figures import shown_number
+from autotune.figures import shown_count, shown_number
 from autotune.objective import direction_of, half_width_of, value_of
 from autotune.records import Objective, TrialRecord
 from trials.measurement import Direction
@@ -125,7 +125,8 @@ def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: in
         facts.append(f"${shown_number(scores.cost_usd_per_million_samples)} per million samples")
     if scores.throughput_samples_per_second is not None:
         facts.append(f"{shown_number(scores.throughput_samples_per_second)} samples/s")
-    text = f"the {superlative} of the {num_front} point(s) of the front ({', '.join(facts)})"
+    among = shown_count(num_front, "point")
+    text = f"the {superlative} of the {among} of the front ({', '.join(facts)})"
     timing = None if chosen.measurement is None else chosen.measurement.timing
     if timing is not None and not timing.is_precise:
         share = timing.relative_half_width
@@ -135,7 +136,8 @@ def _reason(superlative: str, chosen: TrialRecord, num_front: int, num_equal: in
     half = scores.quality_half_width
     noise = "of unknown noise" if half is None else f"within ±{shown_number(half, 2)} of noise"
     left_out = num_front - num_equal
-    worse = f"; {left_out} point(s) train measurably worse" if left_out else ""
+    counted = shown_count(left_out, "point trains", "points train")
+    worse = f"; {counted} measurably worse" if left_out else ""
     return f"{text}; its quality {shown_number(scores.quality)} is as good as any {noise}{worse}"
 
 

@@ -28,6 +28,7 @@ from autotune.workers.base import Workers
 from autotune.workers.probes import described_facts
 from autotune.workplace import memory_budget, nvme_folder, opened_workers, run_one
 from search_spaces import (
+    DeviceFacts,
     EmptySpaceError,
     InvalidConfigError,
     SearchSpace,
@@ -42,6 +43,9 @@ from trials.references import absolute_reference, require_reference
 from trials.spec import Task, TrialSpec
 
 logger = logging.getLogger(__name__)
+
+NEWEST = (99, 0)
+"""A compute capability that has everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,7 @@ def probe(
     Raises:
         InvalidConfigError: The config cannot run here, with the reason.
     """
-    TrainingConfig().with_knobs(knobs)
+    _refuse_everywhere(settings, knobs)
     _require_workload(settings)
     with opened_workers(settings.model_copy(update={"slots": 1})) as workers:
         environment = workers.environment()
@@ -196,6 +200,19 @@ def _require_workload(settings: Settings) -> None:
     # The files of a cluster's nodes need not be on this machine.
     if settings.ray_address is None:
         require_reference(settings.workload)
+
+
+def _refuse_everywhere(settings: Settings, knobs: Mapping[str, object]) -> None:
+    """Refuse before any worker starts what no machine of the kind asked for can run."""
+    config = TrainingConfig().with_knobs(knobs)
+    most_able = DeviceFacts(
+        kind=settings.device or "cuda",
+        compute_capability=None if settings.device == "cpu" else NEWEST,
+        num_devices=settings.job_devices,
+    )
+    reason = refusal(config, most_able)
+    if reason is not None:
+        raise InvalidConfigError(reason)
 
 
 def _check_early(settings: Settings, pins: Mapping[str, object]) -> None:

@@ -6,7 +6,14 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from autotune.figures import UNITS, rounded_up, shown_bytes, shown_number, shown_shortage
+from autotune.figures import (
+    UNITS,
+    rounded_up,
+    shown_bytes,
+    shown_count,
+    shown_number,
+    shown_shortage,
+)
 from autotune.records import (
     Source,
     StudyRecord,
@@ -186,7 +193,7 @@ def data_bound_warning(trials: Sequence[TrialRecord]) -> str:
         return ""
     worst = max(waiting, key=lambda timing: timing.data_wait_share)
     return (
-        f"warning: {len(waiting)} of {len(trials)} trial(s) of the front are "
+        f"warning: {len(waiting)} of {shown_count(len(trials), 'trial')} of the front are "
         f"{data_bound_text(worst).replace(': waits', ', the worst waits')}; samples/s and cost "
         "leave the wait out, so a job is slower than they say until its loader keeps up: more "
         "loader workers, or less work per sample"

@@ -9,6 +9,7 @@ from typing import Any
 from autotune.cli.options import Output
 from autotune.cli.tables import mib, write_documents, write_table
 from autotune.estimating import Estimate, estimate
+from autotune.figures import shown_parameters
 from autotune.predict.calibration import COVERAGE, Interval
 from autotune.predict.predictor import Prediction
 from autotune.settings import Settings
@@ -114,7 +115,7 @@ def _tables(found: Estimate) -> None:
 def _title(found: Estimate) -> str:
     where = f"{found.environment.device_name} ({found.environment.device_kind})"
     return (
-        f"{found.facts.num_parameters / 1e6:,.2f} M parameters on {where}, "
+        f"{shown_parameters(found.facts.num_parameters)} on {where}, "
         f"{mib(found.memory_budget_bytes)} MiB: predicted, nothing was trained"
     )
 

@@ -75,6 +75,7 @@ def show_profile(found: Profile, *, is_cpu: bool) -> None:
     sys.stdout.write(
         f"Profile of {found.num_steps} steps of a second trial, {found.step_seconds * 1e3:,.1f} "
         f"ms each under the profiler, peak {found.peak_bytes / MIB:,.1f} MiB\n"
+        "The profiler slows the steps and holds memory of its own: the measurement above stands.\n"
     )
     write_table("Waits", ["kind", "share", "ms per step"], _wait_rows(found))
     if is_cpu:

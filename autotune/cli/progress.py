@@ -22,7 +22,13 @@ from autotune.events import (
     TrialTold,
     WorkersStarting,
 )
-from autotune.figures import shown_bytes, shown_number, shown_usd
+from autotune.figures import (
+    shown_bytes,
+    shown_count,
+    shown_number,
+    shown_parameters,
+    shown_usd,
+)
 from autotune.objective import direction_of, value_of
 from autotune.records import Objective, Source, StudyRecord, TrialRecord
 from autotune.reruns import rerun_numbers
@@ -130,10 +136,11 @@ def _introduction(event: StudyBegan) -> str:
     batch = spec.space.global_batch_size
     batch_text = "free batch" if batch is None else f"global batch {batch}"
     lines = [
-        f"study {spec.name}: {spec.workload}, {facts.num_parameters / 1e6:.3g} M parameters, "
+        f"study {spec.name}: {spec.workload}, {shown_parameters(facts.num_parameters)}, "
         f"{batch_text}",
-        f"on {event.num_slots} slot(s) of {environment.device_name} ({environment.device_kind}), "
-        f"{shown_bytes(spec.memory_budget_bytes)} of memory per trial",
+        f"on {shown_count(event.num_slots, 'slot')} of {environment.device_name} "
+        f"({environment.device_kind}), {shown_bytes(spec.memory_budget_bytes)} of memory "
+        "per trial",
         f"space {spec.space.name}: {event.num_configs} configs, "
         f"objectives {', '.join(spec.objectives)}, rates of {spec.rates.label}",
     ]

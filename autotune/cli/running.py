@@ -64,6 +64,11 @@ CPU_OFFLOAD_NOTE = (
     "On a CPU the device's memory is the host's: what offload_target=cpu moves to the host stays "
     "in this process and counts in the peak.\n"
 )
+NVME_OFFLOAD_NOTE = (
+    "Between steps what offload_target=nvme moves lies in files; what a step works on, and the "
+    "buffers it passes through, stay in this process and count in the peak.\n"
+)
+OFFLOAD_NOTES = {OffloadTarget.CPU: CPU_OFFLOAD_NOTE, OffloadTarget.NVME: NVME_OFFLOAD_NOTE}
 _Run = Callable[[Listener, StopSwitch], tuple[StudyRecord, StudyResult]]
 
 
@@ -237,8 +242,8 @@ def _probe_tables(found: Probe) -> None:
     if measurement.memory is not None:
         write_table("Memory", ["kind", "MiB", "where"], _memory_rows(found))
         sys.stdout.write(MEMORY_NOTE if measurement.memory.by_kind else "")
-        is_offloaded = found.config.offload_target == OffloadTarget.CPU
-        sys.stdout.write(CPU_OFFLOAD_NOTE if is_offloaded and _is_cpu(found) else "")
+        if _is_cpu(found):
+            sys.stdout.write(OFFLOAD_NOTES.get(found.config.offload_target, ""))
     if measurement.timing is not None:
         write_table("Time", ["kind", "value"], _time_rows(found))
         _tell_of_time(measurement.timing)
@@ -257,13 +262,21 @@ def _why(found: Probe, failure: Failure) -> str:
 def _remedy(found: Probe, failure: Failure) -> str:
     if failure.where == Where.HOST:
         return "end other programs, or keep less on the host: --set offload_target=none"
+    resting = resting_bytes(found.config, found.facts)
+    advised = rounded_up(2 * max(failure.attempted_bytes or 0, resting))
+    # Where what rests is too much already, fewer activations help nothing.
+    less = [] if resting > found.memory_budget_bytes else _fewer_activations(found)
+    if found.config.optimizer_bits == 32 and found.config.lora_rank == 0:
+        less.append(", --set optimizer_bits=8")
+    less.append(" or a smaller model")
+    return f"give --memory-budget {advised}{''.join(less)}"
+
+
+def _fewer_activations(found: Probe) -> list[str]:
     less = [", a smaller --set micro_batch_size"] if found.config.micro_batch_size > 1 else []
     if found.config.checkpoint_interval == 0 and found.facts.num_blocks:
         less.append(", --set checkpoint_interval=1")
-    resting = resting_bytes(found.config, found.facts)
-    advised = rounded_up(2 * max(failure.attempted_bytes or 0, resting))
-    less.append(" or a smaller model")
-    return f"give --memory-budget {advised}{''.join(less)}"
+    return less
 
 
 def _memory_rows(found: Probe) -> list[list[str]]:

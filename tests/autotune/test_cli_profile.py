@@ -140,4 +140,4 @@ def test_a_study_with_a_slow_loader_ends_with_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("trial 0:")]
     assert ", data-bound: waits 0." in told[0]
-    assert "trial(s) of the front are data-bound, the worst waits 0." in done.stderr
+    assert "of the front are data-bound, the worst waits 0." in done.stderr

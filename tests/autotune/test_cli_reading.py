@@ -165,7 +165,7 @@ def test_reasons_are_short_in_the_table_and_whole_in_documents(filled, capsys):
 
 
 def test_best_says_why_in_every_form(filled, capsys):
-    why = "the cheapest of the 1 point(s) of the front"
+    why = "the cheapest of the 1 point of the front"
     assert documents(capsys, "best", "study")["recommendation"].startswith(why)
     assert run_command(["best", "study", "--output", "csv"]) == 0
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))

@@ -201,14 +201,14 @@ def test_offload_at_half_the_speed_is_not_on_the_front_however_little_memory_it_
 def test_the_recommendation_says_why_with_the_numbers_that_decided():
     reason = recommended(small_gpt(NOISE)).reason
     assert reason == (
-        "the cheapest of the 1 point(s) of the front ($1 per million samples, 16 samples/s); "
+        "the cheapest of the 1 point of the front ($1 per million samples, 16 samples/s); "
         "its quality 2.495 is as good as any within ±0.001 of noise"
     )
 
 
 def test_the_recommendation_counts_the_points_that_train_worse():
     trials = [make_scored(0, cost=2.0), make_scored(1, cost=1.0, quality=9.0)]
-    assert recommended(trials).reason.endswith("; 1 point(s) train measurably worse")
+    assert recommended(trials).reason.endswith("; 1 point trains measurably worse")
 
 
 @pytest.mark.parametrize(

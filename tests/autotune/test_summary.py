@@ -232,7 +232,7 @@ def test_more_than_a_fifth_of_the_time_is_much(wait, is_told):
 
 def test_a_study_warns_of_the_trial_that_waits_most():
     warning = data_bound_warning([waiting(0, 0.05), waiting(1, 0.217), waiting(2, 0.0)])
-    assert warning.startswith("warning: 2 of 3 trial(s) of the front are data-bound, the worst ")
+    assert warning.startswith("warning: 2 of 3 trials of the front are data-bound, the worst ")
     assert "waits 0.217 s of 0.297 s per step for data (73%); samples/s and cost leave" in warning
 
 
