@@ -1,5 +1,6 @@
 """Fixtures that tests of several packages share."""
 
+import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -8,6 +9,17 @@ import psycopg
 import pytest
 
 from tests.postgres_server import find_binaries, running_server
+
+
+@pytest.fixture(autouse=True)
+def _logging_left_as_it_was() -> Iterator[None]:
+    """Undo what a command called in this process sets: it logs to a stream that a test closes."""
+    yield
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if type(one) is logging.StreamHandler]:
+        root.removeHandler(handler)
+    for package in ("autotune", "trials", "search_spaces"):
+        logging.getLogger(package).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
