@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces import TrainingConfig
+from tests.autotune.commands import call_apart, call_here, kept_helper
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "tests" / "assets" / "workloads" / "small.py"
@@ -23,15 +24,14 @@ AUTOTUNE = [sys.executable, "-m", "autotune.cli"]
 QUICK = ["--local", "--workload", f"{SMALL}:Small", "--space", "small", "--trials", "3", "-q"]
 
 
-def call(*arguments, store, **environment):
-    return subprocess.run(
-        [*AUTOTUNE, *map(str, arguments)],
-        env={**os.environ, "AUTOTUNE_STORE": f"sqlite:///{store}", **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+@pytest.fixture(scope="module", autouse=True)
+def _kept_helper():
+    with kept_helper():
+        yield
+
+
+def call(*arguments, store):
+    return call_here(*arguments, AUTOTUNE_STORE=f"sqlite:///{store}")
 
 
 @pytest.fixture(scope="module")
@@ -189,13 +189,26 @@ def test_a_probe_keeps_the_global_batch_or_says_which_micro_batches_do(tmp_path)
 
 
 def test_a_probe_that_does_not_fit_says_so_with_its_exit_code(tmp_path):
-    pins = ("--set", "micro_batch_size=64", "--global-batch", "64", "--memory-budget", "8MiB")
+    pins = ("--set", "micro_batch_size=64", "--global-batch", "64", "--memory-budget", "16MiB")
     done = call("probe", "--local", *pins, store=tmp_path / "s.db")
     assert done.returncode == 5
     assert "Traceback" not in done.stdout + done.stderr
-    assert re.search(r"^out of memory in [\w-]+, needs .* 8 MiB", done.stdout, re.MULTILINE)
+    assert re.search(r"^out of memory in [\w-]+, needs .* 16 MiB", done.stdout, re.MULTILINE)
     assert "; give --memory-budget" in done.stdout and "checkpoint_interval=1" in done.stdout
     assert "held when it ended" in done.stdout and "peak on the device" not in done.stdout
+
+
+def test_fewer_activations_are_no_advice_where_weights_and_state_alone_are_too_much(tmp_path):
+    done = call("probe", "--local", "--memory-budget", "8MiB", store=tmp_path / "s.db")
+    assert done.returncode == 5
+    assert ", --set optimizer_bits=8 or a smaller model [" in done.stdout
+    assert "micro_batch_size" not in done.stdout and "checkpoint_interval" not in done.stdout
+
+
+def test_a_pair_that_no_machine_can_run_is_refused_before_workers_start(tmp_path):
+    pins = ("--set", "zero_stage=2", "--set", "amp_dtype=fp16")
+    done = call("probe", *pins, "--ray-address", "127.0.0.1:1", store=tmp_path / "s.db")
+    assert done.returncode == 2 and "fp16 under ZeRO" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -264,20 +277,21 @@ def test_a_config_that_does_not_fit_again_is_not_recommended(tmp_path):
     pins = [f"--set={pin}" for pin in ("amp_dtype=fp32", "optimizer_bits=32")]
     flags = ("--local", "--workload", f"{SMALL}:GrowsWhenRunAgain", *pins, "--study", "again")
     bounds = ("--set=checkpoint_interval=0", "--memory-budget", "16MiB", "--trials", "4")
-    paths = {"store": tmp_path / "s.db", "GROWS_FOLDER": str(tmp_path)}
-    done = call("run", *flags, *bounds, "--slots", "1", **paths)
+    path, grows = tmp_path / "s.db", {"GROWS_FOLDER": str(tmp_path)}
+    stored = {"AUTOTUNE_STORE": f"sqlite:///{path}"}
+    done = call_apart("run", *flags, *bounds, "--slots", "1", **stored, **grows)
     assert done.returncode == 0, done.stderr
     (refuted,) = re.findall(
         r"^Trial (\d+) is not recommended: run a second time, out of", done.stdout, re.M
     )
     (chosen,) = re.findall(r"^Recommended: trial (\d+), ", done.stdout, re.M)
     assert re.search(r"^Confirmed by a second run: peak .* samples/s[.;]", done.stdout, re.M)
-    trials = {t["trial"]: t for t in document("trials", "again", store=paths["store"])}
+    trials = {t["trial"]: t for t in document("trials", "again", store=path)}
     assert len(trials) == 4
     assert (trials[int(refuted)]["confirmed"], trials[int(chosen)]["confirmed"]) == (False, True)
-    best = document("best", "again", store=paths["store"])
+    best = document("best", "again", store=path)
     assert (best["trial"], best["confirmed"]) == (int(chosen), True)
-    assert "a second run: out of memory" in call("trials", "again", **paths).stdout
+    assert "a second run: out of memory" in call("trials", "again", store=path).stdout
 
 
 def test_when_every_trial_fails_for_one_reason_the_reason_comes_first(tmp_path):
