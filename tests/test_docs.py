@@ -12,6 +12,7 @@ import pytest
 
 from autotune.cli.commands import app
 from search_spaces import OffloadTarget
+from tests.autotune.commands import call_here, kept_helper
 from trials.zero import missing_offload, missing_zero
 
 ROOT = Path(__file__).parents[1]
@@ -34,25 +35,26 @@ def block(kind, mark):
 
 
 def run(line, folder, cwd=None):
-    words = shlex.split(line)
-    if words[0] == "autotune":
-        words = [sys.executable, "-m", "autotune.cli", *words[1:]]
-        words += QUICK if words[3] == "run" else []
-    else:
-        words[0] = sys.executable
+    first, *words = shlex.split(line)
+    store = {"AUTOTUNE_STORE": f"sqlite:///{folder}/studies.db"}
+    if first == "autotune":
+        words += QUICK if words[0] == "run" else []
+        return call_here(*words, folder=cwd or folder, **store)
     return subprocess.run(
-        words,
+        [sys.executable, *words],
         cwd=cwd or folder,
-        env={
-            **os.environ,
-            "AUTOTUNE_STORE": f"sqlite:///{folder}/studies.db",
-            "PYTHONPATH": str(ROOT),
-        },
+        env={**os.environ, **store, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_helper():
+    with kept_helper():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.autotune.commands import call_here, kept_helper
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "tests" / "assets" / "workloads" / "small.py"
@@ -16,15 +16,13 @@ FILES = {"trace.json", "memory.svg", "operators.txt", "profile.json"}
 def probe(*arguments, workload="Small", cwd=None):
     reference = workload if ":" in workload else f"{SMALL}:{workload}"
     words = ["probe", "--local", "--workload", reference, *map(str, arguments)]
-    return subprocess.run(
-        [sys.executable, "-m", "autotune.cli", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return call_here(*words, folder=cwd)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_helper():
+    with kept_helper():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +128,7 @@ def test_a_study_with_a_slow_loader_ends_with_a_warning(tmp_path):
     words += ["--set", "micro_batch_size=8", "--set", "checkpoint_interval=0"]
     words += ["--objectives", "cost,throughput", "--study", "slow"]
     address = f"sqlite:///{tmp_path}/s.db"
-    done = subprocess.run(
-        [sys.executable, "-m", "autotune.cli", *words, "--store", address],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = call_here(*words, "--store", address)
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("trial 0:")]
     assert ", data-bound: waits 0." in told[0]
