@@ -25,11 +25,11 @@ SPACE = SearchSpace.of(
     {
         "amp_dtype": ["fp32", "bf16"],
         "checkpoint_interval": [0, 1, 2],
-        "micro_batch_size": [1, 4, 16, 32],
+        "micro_batch_size": [1, 2, 4, 8],
         "optimizer_bits": [32, 8],
         "optimizer_in_backward": ["off", "on"],
     },
-    global_batch_size=32,
+    global_batch_size=8,
 )
 
 
@@ -140,7 +140,7 @@ def measured(host, reference, configs):
 
 @pytest.fixture(scope="module")
 def host():
-    host = TrialHost()
+    host = TrialHost(preload=["trials.preload_transformers"])
     yield host
     host.close()
 
