@@ -237,7 +237,7 @@ def quote_machines(
             continue
         pair, offer = bounds[need.dtype][index], priced[index]
         assert pair is not None and trial.measurement is not None
-        basis = Basis.MEASURED if _is_same_device(environment, offer) else Basis.ESTIMATED
+        basis = basis_of(environment, offer)
         quotes[trial.number] = _quote(trial.measurement, hours[index], offer, basis, pair)
     return quotes
 
@@ -259,6 +259,17 @@ def countable(
         if price is not None and is_known:
             found.append((price, str(offer), len(found), offer))
     return [offer for *_, offer in sorted(found)]
+
+
+def basis_of(environment: Environment, offer: Offer) -> Basis:
+    """Return whether a measurement was made on a device such as a machine has."""
+    return Basis.MEASURED if _is_same_device(environment, offer) else Basis.ESTIMATED
+
+
+def slowdown_on(environment: Environment, offer: Offer, dtype: AmpDtype) -> float | None:
+    """Return the factor on a measured time there, of an estimate the larger; None if unknown."""
+    bounds = _bounds(environment, offer, dtype)
+    return None if bounds is None else bounds[1]
 
 
 def shortfalls(needs: Needs, offer: Offer, headroom: float = HEADROOM) -> dict[str, float]:

@@ -36,12 +36,10 @@ class ExpectedRun:
     Attributes:
         wall_seconds: From its start to its end; infinite where it would hardly ever end.
         interval_seconds: Training between two checkpoints; None where it saves at its end alone.
-        usd: Money for all of it; None where it would hardly ever end.
     """
 
     wall_seconds: float
     interval_seconds: float | None
-    usd: Decimal | None
 
 
 def state_bytes(config: TrainingConfig, measurement: Measurement) -> int:
@@ -110,18 +108,13 @@ def wall_seconds(work_seconds: float, interval_seconds: float, risk: Preemption)
     return expected if expected < LONGEST_RUN else math.inf
 
 
-def expect_on_spot(work_seconds: float, usd_per_hour: Decimal, risk: Preemption) -> ExpectedRun:
-    """Return how a run on a spot machine is expected to go, saving at Daly's best interval.
-
-    Every hour of it is paid, those that are lost and those of restarts too.
-    """
+def expect_on_spot(work_seconds: float, risk: Preemption) -> ExpectedRun:
+    """Return how a run on a spot machine is expected to go, saving at Daly's best interval."""
     best = min(work_seconds, daly_interval(risk.checkpoint_seconds, risk.mtbf_seconds))
     best = best or work_seconds
-    seconds = wall_seconds(work_seconds, best, risk)
     return ExpectedRun(
-        wall_seconds=seconds,
+        wall_seconds=wall_seconds(work_seconds, best, risk),
         interval_seconds=None if best >= work_seconds else best,
-        usd=money_of(seconds, usd_per_hour) if math.isfinite(seconds) else None,
     )
 
 
