@@ -225,12 +225,8 @@ def reprice(
         typer.Option(help="component or instance; components where the book has them."),
     ] = None,
     spot: Annotated[bool, typer.Option("--spot", help="Pay spot prices of instances.")] = False,
-    measured: Annotated[
-        bool, typer.Option("--measured", help="Only instances with the device measured on.")
-    ] = False,
-    headroom: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of memory and disk to keep free.")
-    ] = 0.05,
+    measured: opt.MeasuredOnly = False,
+    headroom: opt.Headroom = 0.05,
     samples: Annotated[
         int | None, typer.Option(min=1, help="Samples of an epoch, to show what one costs.")
     ] = None,
@@ -266,6 +262,49 @@ def sensitivity(
     from autotune.cli.pricing import show_sensitivity
 
     show_sensitivity(_settings(locals()), of or [], plot=plot, replaces=force, output=output)
+
+
+@app.command()
+def route(
+    study: opt.StudyName,
+    samples: opt.RunSamples,
+    epochs: opt.Epochs = 1,
+    prices: opt.Prices = None,
+    rates_dated: opt.RatesDated = None,
+    mtbf: opt.Mtbf = None,
+    restart_seconds: opt.RestartSeconds = 300.0,
+    storage_gb_per_second: opt.StorageRate = 1.0,
+    headroom: opt.Headroom = 0.05,
+    measured: opt.MeasuredOnly = False,
+    form: Annotated[str | None, typer.Option("--format", help="json, skypilot or ray.")] = None,
+    job_class: Annotated[
+        str | None, typer.Option("--class", help="skypilot: memory-frugal or memory-intensive.")
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option("--run", metavar="COMMAND", help="skypilot: what to run.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="File of --format; standard output if left out.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    store: opt.Store = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+) -> None:
+    """Plan on which machine a run goes, spot or on demand. Runs and changes nothing."""
+    from autotune.cli.routing import RouteWords, run_request, show_routes
+
+    request = run_request(
+        samples * epochs,
+        mtbf_hours=mtbf,
+        restart_seconds=restart_seconds,
+        storage_gb_per_second=storage_gb_per_second,
+        headroom=headroom,
+        is_measured_only=measured,
+    )
+    words = RouteWords(
+        form=form, job_class=job_class, command=command, to=to, replaces=force, output=output
+    )
+    show_routes(_settings(locals()), request, words)
 
 
 @app.command()

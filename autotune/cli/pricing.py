@@ -13,6 +13,7 @@ from autotune.cli.options import Counting, Output
 from autotune.cli.tables import write_documents, write_table
 from autotune.documents import trial_document
 from autotune.errors import SettingsError
+from autotune.exports.routes import exact_text
 from autotune.front import pareto_front, recommend
 from autotune.prices.book import PriceBook
 from autotune.prices.flips_picture import draw_sensitivity, to_page
@@ -27,8 +28,6 @@ from autotune.store.reader import StoreReader
 from search_spaces import did_you_mean
 
 NONE = "-"
-DOLLARS = Decimal("1e-12")
-"""To which money is rounded where it is written."""
 
 
 def reprice_and_show(settings: Settings, counting: Counting, *, output: Output) -> None:
@@ -40,13 +39,13 @@ def reprice_and_show(settings: Settings, counting: Counting, *, output: Output) 
         SettingsError: No such way to count.
     """
     request = PriceRequest(
-        model=_one_of(Model, counting.by, "--by"),
+        model=one_of(Model, counting.by, "--by"),
         is_spot=counting.is_spot,
         headroom=counting.headroom,
         is_measured_only=counting.is_measured_only,
     )
-    book = _book(settings)
-    study, trials = _study(settings)
+    book = book_of(settings)
+    study, trials = study_of(settings)
     found = reprice(study, trials, book, request)
     if found.unheld:
         first = found.unheld[0]
@@ -78,11 +77,11 @@ def show_sensitivity(
         NoMeasurementsError: The study has nothing to price.
         SettingsError: No such component, or a file that cannot be drawn to.
     """
-    components = [Component(_one_of(Component, word, "--of")) for word in words]
+    components = [Component(one_of(Component, word, "--of")) for word in words]
     if plot is not None:
         _require_picture(plot, replaces)
-    book = None if settings.prices is None else _book(settings)
-    study, trials = _study(settings)
+    book = None if settings.prices is None else book_of(settings)
+    study, trials = study_of(settings)
     feasible = priceable(study, trials)
     rates = study.spec.rates if book is None else settings.rates(study.environment)
     found = analyse(feasible, rates, study.facts.quality_direction, components or tuple(Component))
@@ -101,7 +100,12 @@ def show_sensitivity(
         _draw(plot, study, found, rates)
 
 
-def _one_of(kind: Any, word: str | None, flag: str) -> Any:
+def one_of(kind: Any, word: str | None, flag: str) -> Any:
+    """Return the member of an enum that a flag's word means; None for none.
+
+    Raises:
+        SettingsError: There is no such word.
+    """
     if word is None:
         return None
     known = [str(member) for member in kind]
@@ -110,14 +114,16 @@ def _one_of(kind: Any, word: str | None, flag: str) -> Any:
     return kind(word)
 
 
-def _book(settings: Settings) -> PriceBook:
+def book_of(settings: Settings) -> PriceBook:
+    """Return the price book, once what is wrong with it is told."""
     book = settings.price_book()
     for warning in book_warnings(book, date.today()):
         sys.stderr.write(f"warning: {warning}\n")
     return book
 
 
-def _study(settings: Settings) -> tuple[StudyRecord, list[TrialRecord]]:
+def study_of(settings: Settings) -> tuple[StudyRecord, list[TrialRecord]]:
+    """Return the study and its trials."""
     name = settings.study
     assert name is not None
     with closing(StoreReader.open(settings.store)) as store:
@@ -191,7 +197,7 @@ def _document(
 ) -> dict[str, Any]:
     quote, chosen = found.quotes[trial.number], found.recommendation
     before = next(t.scores for t in trials if t.number == trial.number)
-    epoch = None if counting.samples is None else _money(quote.usd_for(counting.samples))
+    epoch = None if counting.samples is None else exact_text(quote.usd_for(counting.samples))
     measured = trial_document(trial, study)
     return {
         **measured,
@@ -200,10 +206,10 @@ def _document(
         "quote": {
             "model": str(found.model),
             "basis": str(quote.basis),
-            "usd_per_hour": _money(quote.usd_per_hour),
-            "usd_per_million_samples": _money(quote.usd_per_million_samples),
-            "least_usd_per_million_samples": _money(quote.least_usd_per_million_samples),
-            f"usd_per_million_{study.facts.unit}": _money(quote.usd_per_million_units),
+            "usd_per_hour": exact_text(quote.usd_per_hour),
+            "usd_per_million_samples": exact_text(quote.usd_per_million_samples),
+            "least_usd_per_million_samples": exact_text(quote.least_usd_per_million_samples),
+            f"usd_per_million_{study.facts.unit}": exact_text(quote.usd_per_million_units),
             "usd_per_epoch": epoch,
             "epoch_samples": counting.samples,
             "provider": None if quote.offer is None else quote.offer.provider,
@@ -218,11 +224,6 @@ def _document(
             "dated": study.spec.rates.dated,
         },
     }
-
-
-def _money(value: Decimal) -> str:
-    """Return dollars as decimal text, which no reader rounds to binary."""
-    return f"{value.quantize(DOLLARS).normalize():f}"
 
 
 def _reigns_table(
