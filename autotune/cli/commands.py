@@ -248,9 +248,15 @@ def sensitivity(
     of: Annotated[
         list[str] | None,
         typer.Option(
-            help="device, device-memory, host-memory or nvme; repeatable; all if left out."
+            help="device, device-memory, host-memory, nvme or spot; repeatable; all if left out."
         ),
     ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="spot: samples of the run that may be preempted.")
+    ] = None,
+    mtbf: opt.Mtbf = None,
+    restart_seconds: opt.RestartSeconds = 300.0,
+    storage_gb_per_second: opt.StorageRate = 1.0,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too, as .svg or .html.")
     ] = None,
@@ -260,8 +266,18 @@ def sensitivity(
 ) -> None:
     """Show at which prices another config is the cheapest. Runs and changes nothing."""
     from autotune.cli.pricing import show_sensitivity
+    from autotune.cli.routing import run_request
 
-    show_sensitivity(_settings(locals()), of or [], plot=plot, replaces=force, output=output)
+    run = None
+    if samples is not None:
+        run = run_request(
+            samples,
+            mtbf_hours=mtbf,
+            restart_seconds=restart_seconds,
+            storage_gb_per_second=storage_gb_per_second,
+        )
+    settings = _settings(locals())
+    show_sensitivity(settings, of or [], run, plot=plot, replaces=force, output=output)
 
 
 @app.command()

@@ -12,14 +12,16 @@ from autotune.cli.files import require_place, write_file
 from autotune.cli.options import Counting, Output
 from autotune.cli.tables import write_documents, write_table
 from autotune.documents import trial_document
-from autotune.errors import SettingsError
+from autotune.errors import PriceBookError, SettingsError
 from autotune.exports.routes import exact_text
 from autotune.front import pareto_front, recommend
 from autotune.prices.book import PriceBook
 from autotune.prices.flips_picture import draw_sensitivity, to_page
+from autotune.prices.placing import RunRequest
 from autotune.prices.quotes import Basis, Model, PriceRequest, Quote
 from autotune.prices.repricing import Repriced, nearest_miss, priceable, reprice
-from autotune.prices.sensitivity import Reign, Sensitivity, analyse
+from autotune.prices.routing import Placements, place_both, spot_notes
+from autotune.prices.sensitivity import SPOT, Reign, Sensitivity, analyse, analyse_spot
 from autotune.prices.warnings import book_warnings
 from autotune.rates import Component, Rates
 from autotune.records import StudyRecord, TrialRecord
@@ -61,13 +63,21 @@ def reprice_and_show(settings: Settings, counting: Counting, *, output: Output) 
 
 
 def show_sensitivity(
-    settings: Settings, words: Sequence[str], *, plot: Path | None, replaces: bool, output: Output
+    settings: Settings,
+    words: Sequence[str],
+    run: RunRequest | None,
+    *,
+    plot: Path | None,
+    replaces: bool,
+    output: Output,
 ) -> None:
     """Write at which prices another trial is the cheapest.
 
     Args:
         settings: Of the command.
-        words: Components whose prices to multiply; all of them if empty.
+        words: Prices to multiply: components, or ``SPOT``; all of them if empty, the spot price
+            where there is a run.
+        run: Whose expected cost the spot price decides; None for none.
         plot: File to draw to; None for none.
         replaces: Whether that file may exist.
         output: How to print.
@@ -75,29 +85,70 @@ def show_sensitivity(
     Raises:
         PriceBookError: The book cannot be used.
         NoMeasurementsError: The study has nothing to price.
-        SettingsError: No such component, or a file that cannot be drawn to.
+        SettingsError: No such price, or a file that cannot be drawn to.
     """
-    components = [Component(one_of(Component, word, "--of")) for word in words]
+    names = _price_names(words, run)
     if plot is not None:
         _require_picture(plot, replaces)
-    book = None if settings.prices is None else book_of(settings)
+    has_book = settings.prices is not None or SPOT in names
+    book = book_of(settings) if has_book else None
     study, trials = study_of(settings)
     feasible = priceable(study, trials)
-    rates = study.spec.rates if book is None else settings.rates(study.environment)
-    found = analyse(feasible, rates, study.facts.quality_direction, components or tuple(Component))
+    found: list[Sensitivity] = []
+    prices = study.spec.rates if book is None else _label_of(book)
+    components = [Component(name) for name in names if name != SPOT]
+    if components:
+        prices = study.spec.rates if book is None else settings.rates(study.environment)
+        found += analyse(feasible, prices, study.facts.quality_direction, components)
+    if book is not None and run is not None and SPOT in names:
+        found.append(analyse_spot(_on_spot_too(study, trials, book, run), run.samples))
     if output == Output.TABLE:
-        _reigns_table(study, found, rates, feasible)
+        _reigns_table(study, found, prices, feasible)
     else:
-        write_documents(
-            [
-                _reign_document(study, each, reign, rates)
-                for each in found
-                for reign in each.reigns
-            ],
-            output,
-        )
+        documents = [
+            _reign_document(study, each, reign, prices) for each in found for reign in each.reigns
+        ]
+        write_documents(documents, output)
     if plot is not None:
-        _draw(plot, study, found, rates)
+        _draw(plot, study, found, prices)
+
+
+def _price_names(words: Sequence[str], run: RunRequest | None) -> list[str]:
+    known = [*map(str, Component), SPOT]
+    for word in words:
+        if word not in known:
+            raise SettingsError(f"--of {word!r}{did_you_mean(word, known)}")
+    if SPOT in words and run is None:
+        raise SettingsError(
+            "--of spot: what a preemption costs depends on the run; give its --samples"
+        )
+    return list(words) or (known if run is not None else known[:-1])
+
+
+def _on_spot_too(
+    study: StudyRecord, trials: Sequence[TrialRecord], book: PriceBook, run: RunRequest
+) -> Placements:
+    found = place_both(study, trials, book, run)
+    for note in spot_notes(study, book, run, found):
+        sys.stderr.write(f"note: {note}\n")
+    if not found.on_spot:
+        raise PriceBookError(
+            f"price book {book.name!r} has no spot price of a machine that holds a trial, with a "
+            "known rate of preemption; give --mtbf HOURS, or spot_mtbf_h in the book"
+        )
+    return found
+
+
+def _label_of(book: PriceBook) -> Rates:
+    """Return a book's name and day where none of its rates of parts are asked for."""
+    return Rates(
+        device_usd_per_hour=0.0,
+        device_gib_usd_per_hour=0.0,
+        host_gib_usd_per_hour=0.0,
+        nvme_gib_usd_per_hour=0.0,
+        dated=book.dated.isoformat(),
+        book=book.name,
+    )
 
 
 def one_of(kind: Any, word: str | None, flag: str) -> Any:
@@ -239,7 +290,7 @@ def _reigns_table(
             f"{float(reign.start):.6g}",
             "any" if reign.end is None else f"{float(reign.end):.6g}",
             str(reign.line.number),
-            configs[reign.line.number],
+            configs[reign.line.number] + _paid(each, reign),
             f"{float(reign.line.at(reign.start)):.4g}",
         ]
         for each in found
@@ -252,11 +303,19 @@ def _reigns_table(
         sys.stdout.write(f"{_in_words(each)}\n")
 
 
+def _paid(found: Sensitivity, reign: Reign) -> str:
+    if found.component != SPOT:
+        return ""
+    return ", on the spot" if reign.line.slope else ", on demand"
+
+
 def _in_words(found: Sensitivity) -> str:
     if not found.flips:
-        return f"{found.component}: trial {found.reigns[0].line.number} at any price."
+        first = found.reigns[0]
+        return f"{found.component}: trial {first.line.number}{_paid(found, first)} at any price."
     changes = [
-        f"x{float(reign.start):.6g} to trial {reign.line.number}" for reign in found.reigns[1:]
+        f"x{float(reign.start):.6g} to trial {reign.line.number}{_paid(found, reign)}"
+        for reign in found.reigns[1:]
     ]
     return f"{found.component}: the winner changes at {', at '.join(changes)}."
 
@@ -272,6 +331,7 @@ def _reign_document(
         "to_multiplier": None if reign.end is None else float(reign.end),
         "to_multiplier_exact": None if reign.end is None else str(reign.end),
         "trial": reign.line.number,
+        "is_spot": bool(reign.line.slope) if found.component == SPOT else None,
         "usd_per_million_samples_at_from": float(reign.line.at(reign.start)),
         "fixed_usd_per_million_samples": float(reign.line.fixed),
         "slope_usd_per_million_samples": float(reign.line.slope),

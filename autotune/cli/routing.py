@@ -23,6 +23,7 @@ from autotune.exports.routes import (
 )
 from autotune.figures import shown_usd
 from autotune.prices.placing import Placement, RunRequest
+from autotune.prices.quotes import HEADROOM
 from autotune.prices.routing import JobClass, Route, RoutePlan, plan_routes
 from autotune.records import StudyRecord, TrialRecord
 from autotune.settings import Settings
@@ -58,8 +59,8 @@ def run_request(
     mtbf_hours: float | None,
     restart_seconds: float,
     storage_gb_per_second: float,
-    headroom: float,
-    is_measured_only: bool,
+    headroom: float = HEADROOM,
+    is_measured_only: bool = False,
 ) -> RunRequest:
     """Return a run that could start now, from people's units."""
     return RunRequest(

@@ -94,7 +94,7 @@ def to_skypilot(route: Route, plan: RoutePlan, handover: Handover, command: str 
         "name": f"{route.job_class}-trial-{chosen.number}",
         "resources": resources,
         "envs": variables,
-        "run": f"{command}\n",
+        "run": command,
     }
     return "".join(f"# {line}\n" for line in _in_words(route, plan, handover)) + to_yaml(task)
 

@@ -20,6 +20,8 @@ HEADROOM = 0.05
 """Share of memory and disk that a machine must have beyond what was measured."""
 NEW_DTYPES = (AmpDtype.BF16, AmpDtype.TF32)
 NEW_CAPABILITY = 8.0
+ANY = "any"
+"""Processor of an offer whose cores the book holds to be as fast as those measured on."""
 ROWS_AT_ONCE = 1000
 Floats = NDArray[np.float64]
 
@@ -329,6 +331,8 @@ def _is_same_device(environment: Environment, offer: Offer) -> bool:
 def _bounds(environment: Environment, offer: Offer, dtype: AmpDtype) -> tuple[float, float] | None:
     """Return between which factors a measured time changes there; None where nobody knows."""
     if _is_same_device(environment, offer):
+        return 1.0, 1.0
+    if environment.device_kind == CPU and offer.gpu is None and offer.processor == ANY:
         return 1.0, 1.0
     here = gpu_of(environment)
     if offer.gpu is None or here is None:

@@ -175,7 +175,7 @@ def plan_routes(
         request=request,
         rule=rule,
         routes=tuple(routes),
-        notes=(*_notes(study, book, request, found), *map(_none_of, missing)),
+        notes=(*spot_notes(study, book, request, found), *map(_none_of, missing)),
     )
 
 
@@ -209,7 +209,7 @@ def _none_of(job_class: JobClass) -> str:
     return f"no config of the study is {job_class}"
 
 
-def _notes(
+def spot_notes(
     study: StudyRecord, book: PriceBook, request: RunRequest, found: Placements
 ) -> list[str]:
     """Return what was assumed for spot, and why there is none where there is none."""

@@ -18,7 +18,7 @@ SPOT = "spot"
 class Line:
     """What a million samples cost, as one price is multiplied: fixed + slope x multiplier.
 
-    Of the spot price it is what a run costs: all slope on the spot, all fixed on demand.
+    Of the spot price, a run on the spot is all slope, and one on demand all fixed.
 
     Attributes:
         number: Of the trial.
@@ -99,21 +99,23 @@ def analyse(
     return [_of_component(costs, component) for component in components]
 
 
-def analyse_spot(placements: Placements) -> Sensitivity:
+def analyse_spot(placements: Placements, samples: int) -> Sensitivity:
     """Return which trial's run is the cheapest as every spot price is multiplied, and where.
 
     A multiplier changes neither how often machines are preempted nor which of them is the
     cheapest on the spot, so each trial has two lines: its best run on demand, and on the spot.
 
     Args:
-        placements: At least one.
+        placements: At least one, of runs of one size.
+        samples: Of such a run.
     """
+    share = Fraction(MILLION, samples)
     on_demand = (
-        Line(number=number, fixed=each.exact_usd, slope=Fraction(0))
+        Line(number=number, fixed=each.exact_usd * share, slope=Fraction(0))
         for number, each in placements.on_demand.items()
     )
     on_spot = (
-        Line(number=number, fixed=Fraction(0), slope=each.exact_usd)
+        Line(number=number, fixed=Fraction(0), slope=each.exact_usd * share)
         for number, each in placements.on_spot.items()
     )
     lines = (*on_demand, *on_spot)

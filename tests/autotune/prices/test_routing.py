@@ -143,7 +143,7 @@ def test_brute_force_agrees_on_each_side_of_a_spot_flip():
         replace(A100_40, spot_usd_per_hour=Decimal("0.6"), spot_mtbf_hours=Decimal(48)),
     )
     request, trials = make_request(), [SMALL, LARGE]
-    found = analyse_spot(place_both(STUDY, trials, book, request))
+    found = analyse_spot(place_both(STUDY, trials, book, request), request.samples)
     assert found.component == "spot" and found.flips
     for before, after in pairwise(found.reigns):
         for factor, winner in ((Fraction(99, 100), before), (Fraction(101, 100), after)):
@@ -159,5 +159,5 @@ def test_a_spot_flip_is_exact():
     """One config on one machine: spot wins until its expected cost is that on demand."""
     offer = make_offer(spot_usd_per_hour=Decimal(1), spot_mtbf_hours=Decimal(24))
     placed = place_both(STUDY, [LARGE], make_book(offer), make_request())
-    found = analyse_spot(placed)
+    found = analyse_spot(placed, 20_000)
     assert found.flips == [placed.on_demand[1].exact_usd / placed.on_spot[1].exact_usd]
