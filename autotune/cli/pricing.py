@@ -21,12 +21,14 @@ from autotune.prices.placing import RunRequest
 from autotune.prices.quotes import Basis, Model, PriceRequest, Quote
 from autotune.prices.repricing import Repriced, nearest_miss, priceable, reprice
 from autotune.prices.routing import Placements, place_both, spot_notes
+from autotune.prices.savings import Savings, savings_document, savings_of
 from autotune.prices.sensitivity import SPOT, Reign, Sensitivity, analyse, analyse_spot
 from autotune.prices.warnings import book_warnings
 from autotune.rates import Component, Rates
 from autotune.records import StudyRecord, TrialRecord
 from autotune.settings import Settings
 from autotune.store.reader import StoreReader
+from autotune.summary import baseline_of
 from search_spaces import did_you_mean
 
 NONE = "-"
@@ -222,6 +224,18 @@ def _tell_then_and_now(study: StudyRecord, found: Repriced, trials: Sequence[Tri
         f"Prices then: {study.spec.rates.label}; now: {found.book.dated} ({found.book.name}).\n"
         f"Recommended then: trial {before.number}; now: trial {now.number}, {now.reason}.\n"
     )
+    savings = _savings(study, found)
+    if savings is not None:
+        sys.stdout.write(f"Now, trial {now.number} {savings}.\n")
+
+
+def _savings(study: StudyRecord, found: Repriced) -> Savings | None:
+    """Return what the recommended trial saves now; None without a scored baseline."""
+    baseline, chosen = baseline_of(found.trials, study), found.recommendation
+    if baseline is None or chosen is None:
+        return None
+    trial = next(each for each in found.trials if each.number == chosen.number)
+    return savings_of(trial, baseline)
 
 
 def _cost(quote: Quote) -> str:
@@ -249,7 +263,7 @@ def _document(
     quote, chosen = found.quotes[trial.number], found.recommendation
     before = next(t.scores for t in trials if t.number == trial.number)
     epoch = None if counting.samples is None else exact_text(quote.usd_for(counting.samples))
-    measured = trial_document(trial, study)
+    measured, savings = trial_document(trial, study), _savings(study, found)
     return {
         **measured,
         "throughput_samples_per_second": trial.scores.throughput_samples_per_second,
@@ -269,6 +283,7 @@ def _document(
             "is_spot": counting.is_spot and quote.offer is not None,
         },
         "prices": {"book": found.book.name, "dated": str(found.book.dated), "currency": "USD"},
+        "saved_by_recommended": None if savings is None else savings_document(savings),
         "before": {
             "cost_usd_per_million_samples": before.cost_usd_per_million_samples,
             "book": study.spec.rates.book,

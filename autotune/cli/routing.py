@@ -21,7 +21,7 @@ from autotune.exports.routes import (
     to_skypilot,
     window_text,
 )
-from autotune.figures import shown_usd
+from autotune.figures import shown_number, shown_usd
 from autotune.prices.placing import Placement, RunRequest
 from autotune.prices.quotes import HEADROOM
 from autotune.prices.routing import JobClass, Route, RoutePlan, plan_routes
@@ -29,7 +29,7 @@ from autotune.records import StudyRecord, TrialRecord
 from autotune.settings import Settings
 from search_spaces import did_you_mean
 
-HOUR = 3600
+HOUR, MINUTE = 3600, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +161,8 @@ def _row(
         "spot" if placement.is_spot else "on demand",
         f"{placement.offer}, {placement.basis}",
         window_text(placement),
-        "at its end" if every is None else f"{every / 60:.3g} min",
+        "at its end" if every is None else f"{shown_number(every / MINUTE, 3)} min",
         shown_usd(float(placement.usd)),
-        f"{placement.paid_seconds / HOUR:.3g}",
+        shown_number(placement.paid_seconds / HOUR),
         time_text(placement.finishes_at),
     ]

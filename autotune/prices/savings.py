@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from autotune.rates import MILLION
 from autotune.records import TrialRecord
@@ -60,6 +61,10 @@ class Savings:
     hours: Saving
     usd: Saving
 
+    def __str__(self) -> str:
+        """Say both."""
+        return f"against the baseline (trial {self.baseline}): money {self.usd}; time {self.hours}"
+
     def hours_of_run(self, samples: int) -> float:
         """Return the hours that a run of so many samples takes less."""
         return (self.hours.before - self.hours.after) * samples / MILLION
@@ -99,6 +104,26 @@ def savings_of(chosen: TrialRecord, baseline: TrialRecord) -> Savings | None:
             after_noise=new.cost_half_width / new_cost if new_cost else 0.0,
         ),
     )
+
+
+def savings_document(savings: Savings) -> dict[str, Any]:
+    """Return savings as a document; an end that is open is None."""
+    return {
+        "baseline": savings.baseline,
+        "usd": _document(savings.usd),
+        "hours": _document(savings.hours),
+    }
+
+
+def _document(saving: Saving) -> dict[str, Any]:
+    least = saving.least_share if math.isfinite(saving.least_share) else None
+    return {
+        "per_million_samples_before": saving.before,
+        "per_million_samples_after": saving.after,
+        "saved_share": saving.share,
+        "saved_share_least": least,
+        "saved_share_most": saving.most_share,
+    }
 
 
 def saving(before: float, after: float, *, before_noise: float, after_noise: float) -> Saving:
