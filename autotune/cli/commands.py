@@ -230,13 +230,16 @@ def reprice(
     samples: Annotated[
         int | None, typer.Option(min=1, help="Samples of an epoch, to show what one costs.")
     ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Quality, to show what training to it costs at most.")
+    ] = None,
     store: opt.Store = None,
     output: opt.OutputForm = opt.Output.TABLE,
 ) -> None:
     """Show a study's front under other prices. Runs and changes nothing."""
     from autotune.cli.pricing import reprice_and_show
 
-    counting = opt.Counting(by, spot, measured, headroom, samples)
+    counting = opt.Counting(by, spot, measured, headroom, samples, target)
     reprice_and_show(_settings(locals()), counting, output=output)
 
 

@@ -24,6 +24,7 @@ class Counting(NamedTuple):
     is_measured_only: bool
     headroom: float
     samples: int | None
+    target: float | None
 
 
 def set_verbosity(verbose: int, quiet: bool) -> None:

@@ -19,7 +19,7 @@ from autotune.prices.book import PriceBook
 from autotune.prices.flips_picture import draw_sensitivity, to_page
 from autotune.prices.placing import RunRequest
 from autotune.prices.quotes import Basis, Model, PriceRequest, Quote
-from autotune.prices.repricing import Repriced, nearest_miss, priceable, reprice
+from autotune.prices.repricing import Repriced, nearest_miss, priceable, reprice, usd_to_target
 from autotune.prices.routing import Placements, place_both, spot_notes
 from autotune.prices.savings import Savings, savings_document, savings_of
 from autotune.prices.sensitivity import SPOT, Reign, Sensitivity, analyse, analyse_spot
@@ -188,6 +188,7 @@ def _front_table(
 ) -> None:
     costs = {trial.number: trial.scores.cost_usd_per_million_samples for trial in trials}
     chosen = found.recommendation
+    goal = counting.target
     has_units, has_epoch = study.facts.unit != "samples", counting.samples is not None
     rows = []
     for trial in found.front:
@@ -201,6 +202,7 @@ def _front_table(
                 _cost(quote),
                 *([_plain(quote.usd_per_million_units)] if has_units else []),
                 *([_plain(quote.usd_for(counting.samples))] if counting.samples else []),
+                *([] if goal is None else [_plain(usd_to_target(study, trial, quote, goal))]),
                 _plain(trial.scores.throughput_samples_per_second),
                 _plain(quote.usd_per_hour),
                 _place(quote),
@@ -209,6 +211,7 @@ def _front_table(
     columns = ["", "trial", "config", "$/M samples then", "$/M samples now"]
     columns += [f"$/M {study.facts.unit} now"] if has_units else []
     columns += ["$/epoch now"] if has_epoch else []
+    columns += [] if goal is None else [f"$ to {study.facts.quality_name} {goal:g}"]
     columns += ["samples/s", "$/hour", "where"]
     kind = "spot, " if counting.is_spot and found.model == Model.INSTANCE else ""
     write_table(f"Front of {study.spec.name} in USD, {kind}by {found.model}", columns, rows)
@@ -263,6 +266,8 @@ def _document(
     quote, chosen = found.quotes[trial.number], found.recommendation
     before = next(t.scores for t in trials if t.number == trial.number)
     epoch = None if counting.samples is None else exact_text(quote.usd_for(counting.samples))
+    goal = counting.target
+    to_target = None if goal is None else usd_to_target(study, trial, quote, goal)
     measured, savings = trial_document(trial, study), _savings(study, found)
     return {
         **measured,
@@ -277,6 +282,8 @@ def _document(
             f"usd_per_million_{study.facts.unit}": exact_text(quote.usd_per_million_units),
             "usd_per_epoch": epoch,
             "epoch_samples": counting.samples,
+            "usd_to_target": None if to_target is None else exact_text(to_target),
+            "target": goal,
             "provider": None if quote.offer is None else quote.offer.provider,
             "instance": None if quote.offer is None else quote.offer.instance,
             "region": None if quote.offer is None else quote.offer.region,
