@@ -1,7 +1,7 @@
 """Where a study's run should go: two classes of job, each with its cheapest machine. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from autotune.figures import shown_bytes
 from autotune.front import as_good_in_quality
 from autotune.prices.book import CPU, Offer, PriceBook
 from autotune.prices.placing import Placement, RunRequest, place
-from autotune.prices.quotes import countable, needs_of
+from autotune.prices.quotes import countable, needs_of, shortfalls
 from autotune.prices.repricing import nearest_miss, priceable
 from autotune.records import StudyRecord, TrialRecord
 
@@ -139,9 +139,39 @@ def place_both(
         place(study, candidates, offers, request, is_spot=is_spot) for is_spot in (False, True)
     )
     if not on_demand and not on_spot:
-        pricing = request.pricing(is_spot=False)
-        raise NoOfferFitsError(nearest_miss(study, candidates, book, pricing))
+        raise NoOfferFitsError(_why_nowhere(study, candidates, book, request))
     return Placements(on_demand=on_demand, on_spot=on_spot)
+
+
+def _why_nowhere(
+    study: StudyRecord, trials: Sequence[TrialRecord], book: PriceBook, request: RunRequest
+) -> str:
+    every = replace(book, offers=(*book.offers, *book.hourly))
+    on_demand, on_spot = (
+        countable(every.offers, study.environment, request.pricing(is_spot=is_spot))
+        for is_spot in (False, True)
+    )
+    needs = [needs_of(trial, study.environment) for trial in trials]
+    holding = [
+        offer
+        for offer in (*on_demand, *on_spot)
+        if any(not shortfalls(need, offer, request.headroom) for need in needs)
+    ]
+    if not holding:
+        is_spot = not on_demand and bool(on_spot)
+        return nearest_miss(study, trials, every, request.pricing(is_spot=is_spot))
+    if not set(holding) & set(on_demand) and all(
+        request.mtbf_on(each) is None for each in holding
+    ):
+        return (
+            f"{holding[0]} has a spot price alone, and price book {book.name!r} does not say how "
+            "often it is preempted; give --mtbf HOURS, or spot_mtbf_h"
+        )
+    return (
+        f"no machine of price book {book.name!r} that holds a trial would finish a run of "
+        f"{request.samples} samples within ten years; give a smaller --samples, a longer --mtbf, "
+        "or offers with longer hours_utc"
+    )
 
 
 def plan_routes(

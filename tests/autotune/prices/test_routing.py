@@ -161,3 +161,25 @@ def test_a_spot_flip_is_exact():
     placed = place_both(STUDY, [LARGE], make_book(offer), make_request())
     found = analyse_spot(placed, 20_000)
     assert found.flips == [placed.on_demand[1].exact_usd / placed.on_spot[1].exact_usd]
+
+
+def refusal(offer, request):
+    with pytest.raises(NoOfferFitsError) as caught:
+        plan_routes(STUDY, [LARGE], make_book(hourly=(offer,)), request)
+    return str(caught.value)
+
+
+def test_a_run_that_would_not_end_is_told():
+    night = make_offer(hours=HourWindow(start_hour=22, end_hour=2))
+    told = refusal(night, make_request(samples=10**10))
+    assert "would finish a run of 10000000000 samples within ten years" in told
+
+
+def test_a_book_of_spot_prices_alone_asks_for_the_rate():
+    offer = make_offer(usd_per_hour=None, spot_usd_per_hour=Decimal(1))
+    assert "cloud one-a100 here has a spot price alone" in refusal(offer, make_request())
+
+
+def test_the_nearest_miss_may_be_an_offer_of_some_hours():
+    night = replace(A100_40, hours=HourWindow(start_hour=22, end_hour=2))
+    assert "a100-40 here, which misses device memory" in refusal(night, make_request())
