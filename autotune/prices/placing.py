@@ -1,6 +1,6 @@
 """A run of a given size on the machines of a book: the cheapest on demand, and on the spot."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -10,6 +10,7 @@ from autotune.prices.book import Offer
 from autotune.prices.quotes import (
     HEADROOM,
     Basis,
+    Needs,
     PriceRequest,
     basis_of,
     countable,
@@ -26,11 +27,14 @@ from autotune.prices.spot import (
 )
 from autotune.prices.windows import stay_in
 from autotune.records import StudyRecord, TrialRecord
+from search_spaces import AmpDtype
 
 RESTART_SECONDS = 300.0
 """Assumed from a preemption until another machine is there."""
 STORAGE_BYTES_PER_SECOND = 1e9
 """Assumed bandwidth of the storage that checkpoints go to, as clouds' object stores give."""
+ROUNDING = 1e-9
+"""By which a float may differ from the money that it stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,36 +134,50 @@ def place(
     priced = countable(offers, study.environment, request.pricing(is_spot=is_spot))
     if is_spot:
         priced = [offer for offer in priced if request.mtbf_on(offer) is not None]
+    ranked = {dtype: _ranked(study, priced, dtype, is_spot) for dtype in AmpDtype}
     found = {}
     for trial in trials:
-        best = _cheapest(study, trial, priced, request, is_spot)
+        needs = needs_of(trial, study.environment)
+        best = _cheapest(study, trial, needs, ranked[needs.dtype], request, is_spot)
         if best is not None:
             found[trial.number] = best
     return found
 
 
+def _ranked(
+    study: StudyRecord, offers: Sequence[Offer], dtype: AmpDtype, is_spot: bool
+) -> list[tuple[float, float, Offer]]:
+    """Return offers with the price of an hour's measured work and their slowdown, in order."""
+    found = []
+    for offer in offers:
+        slowdown, hour = slowdown_on(study.environment, offer, dtype), offer.price(is_spot=is_spot)
+        if slowdown is not None and hour is not None:
+            found.append((float(hour) * slowdown, slowdown, offer))
+    return sorted(found, key=lambda each: (each[0], str(each[2])))
+
+
 def _cheapest(
     study: StudyRecord,
     trial: TrialRecord,
-    offers: Iterable[Offer],
+    needs: Needs,
+    ranked: Sequence[tuple[float, float, Offer]],
     request: RunRequest,
     is_spot: bool,
 ) -> Placement | None:
-    """Return the cheapest placement of a trial; no machine that could be cheaper is left out."""
-    needs = needs_of(trial, study.environment)
+    """Return the cheapest placement of a trial.
+
+    Work alone is never dearer than a run, so the search ends where it costs more than the best.
+    """
+    measured = work_seconds(trial, request.samples)
     best: Placement | None = None
-    for offer in offers:
-        slowdown = slowdown_on(study.environment, offer, needs.dtype)
-        hour = offer.price(is_spot=is_spot)
-        if slowdown is None or hour is None:
-            continue
-        work = work_seconds(trial, request.samples) * slowdown
-        if best is not None and money_of(work, hour) >= best.usd:
-            continue
+    for usd_per_hour, slowdown, offer in ranked:
+        at_least = usd_per_hour * measured / SECONDS_PER_HOUR
+        if best is not None and at_least > float(best.usd) * (1 + ROUNDING):
+            break
         if shortfalls(needs, offer, request.headroom):
             continue
         basis = basis_of(study.environment, offer)
-        found = _placement(trial, offer, basis, work, request, is_spot)
+        found = _placement(trial, offer, basis, measured * slowdown, request, is_spot)
         if found is not None and (best is None or found.usd < best.usd):
             best = found
     return best
