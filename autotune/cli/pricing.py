@@ -326,9 +326,8 @@ def _reigns_table(
 
 
 def _paid(found: Sensitivity, reign: Reign) -> str:
-    if found.component != SPOT:
-        return ""
-    return ", on the spot" if reign.line.slope else ", on demand"
+    paid = found.paid(reign.line)
+    return "" if paid is None else f", {paid}"
 
 
 def _in_words(found: Sensitivity) -> str:

@@ -69,6 +69,12 @@ class Sensitivity:
         """The multipliers at which the winner changes."""
         return [reign.start for reign in self.reigns[1:]]
 
+    def paid(self, line: Line) -> str | None:
+        """Return how a run is paid, where the spot price is multiplied; None elsewhere."""
+        if self.component != SPOT:
+            return None
+        return "on the spot" if line.slope else "on demand"
+
     def winner_at(self, multiplier: Fraction) -> Line:
         """Return the cheapest trial's line; where two cost the same, the one from there on."""
         return [reign for reign in self.reigns if reign.start <= multiplier][-1].line

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.errors import NoMeasurementsError, NoOfferFitsError
 from autotune.prices.book import HourWindow
+from autotune.prices.flips_picture import draw_sensitivity
 from autotune.prices.gpus import find_gpu
 from autotune.prices.placing import RunRequest, place
 from autotune.prices.quotes import Basis
@@ -161,6 +162,8 @@ def test_a_spot_flip_is_exact():
     placed = place_both(STUDY, [LARGE], make_book(offer), make_request())
     found = analyse_spot(placed, 20_000)
     assert found.flips == [placed.on_demand[1].exact_usd / placed.on_spot[1].exact_usd]
+    picture = draw_sensitivity([found], title="", subtitle="")
+    assert "trial 1, on the spot, x0 to" in picture and "trial 1, on demand, from" in picture
 
 
 def refusal(offer, request):
