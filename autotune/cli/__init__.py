@@ -5,6 +5,7 @@ Loads neither torch nor ray, nor anything else that ``autotune --help`` does not
 
 import sys
 
+from autotune.cli import route_command as route_command
 from autotune.cli.commands import app
 
 BUG = 1

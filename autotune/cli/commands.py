@@ -225,14 +225,13 @@ def reprice(
         typer.Option(help="component or instance; components where the book has them."),
     ] = None,
     spot: Annotated[bool, typer.Option("--spot", help="Pay spot prices of instances.")] = False,
-    measured: Annotated[
-        bool, typer.Option("--measured", help="Only instances with the device measured on.")
-    ] = False,
-    headroom: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of memory and disk to keep free.")
-    ] = 0.05,
+    measured: opt.MeasuredOnly = False,
+    headroom: opt.Headroom = 0.05,
     samples: Annotated[
         int | None, typer.Option(min=1, help="Samples of an epoch, to show what one costs.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Quality, to show what training to it costs at most.")
     ] = None,
     store: opt.Store = None,
     output: opt.OutputForm = opt.Output.TABLE,
@@ -240,7 +239,7 @@ def reprice(
     """Show a study's front under other prices. Runs and changes nothing."""
     from autotune.cli.pricing import reprice_and_show
 
-    counting = opt.Counting(by, spot, measured, headroom, samples)
+    counting = opt.Counting(by, spot, measured, headroom, samples, target)
     reprice_and_show(_settings(locals()), counting, output=output)
 
 
@@ -252,9 +251,15 @@ def sensitivity(
     of: Annotated[
         list[str] | None,
         typer.Option(
-            help="device, device-memory, host-memory or nvme; repeatable; all if left out."
+            help="device, device-memory, host-memory, nvme or spot; repeatable; all if left out."
         ),
     ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="spot: samples of the run that may be preempted.")
+    ] = None,
+    mtbf: opt.Mtbf = None,
+    restart_seconds: opt.RestartSeconds = 300.0,
+    storage_gb_per_second: opt.StorageRate = 1.0,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too, as .svg or .html.")
     ] = None,
@@ -264,8 +269,18 @@ def sensitivity(
 ) -> None:
     """Show at which prices another config is the cheapest. Runs and changes nothing."""
     from autotune.cli.pricing import show_sensitivity
+    from autotune.cli.routing import run_request
 
-    show_sensitivity(_settings(locals()), of or [], plot=plot, replaces=force, output=output)
+    run = None
+    if samples is not None:
+        run = run_request(
+            samples,
+            mtbf_hours=mtbf,
+            restart_seconds=restart_seconds,
+            storage_gb_per_second=storage_gb_per_second,
+        )
+    settings = _settings(locals())
+    show_sensitivity(settings, of or [], run, plot=plot, replaces=force, output=output)
 
 
 @app.command()

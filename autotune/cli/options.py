@@ -24,6 +24,7 @@ class Counting(NamedTuple):
     is_measured_only: bool
     headroom: float
     samples: int | None
+    target: float | None
 
 
 def set_verbosity(verbose: int, quiet: bool) -> None:
@@ -140,6 +141,31 @@ HostGibRate = Annotated[
 NvmeGibRate = Annotated[
     float | None,
     typer.Option("--nvme-gib-usd-per-hour", help="Rate of NVMe."),
+]
+MeasuredOnly = Annotated[
+    bool, typer.Option("--measured", help="Only instances with the device measured on.")
+]
+Headroom = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of memory and disk to keep free.")
+]
+RunSamples = Annotated[
+    int, typer.Option("--samples", min=1, help="Samples of the run, or of one of its epochs.")
+]
+Epochs = Annotated[int, typer.Option(min=1, help="How often it goes over them.")]
+Mtbf = Annotated[
+    float | None,
+    typer.Option(
+        metavar="HOURS",
+        min=1e-3,
+        help="Mean time between preemptions; what the book says if left out.",
+    ),
+]
+RestartSeconds = Annotated[
+    float, typer.Option(min=0, help="From a preemption until another machine is there.")
+]
+StorageRate = Annotated[
+    float,
+    typer.Option(min=1e-6, help="Bandwidth of the storage that checkpoints go to, in GB/s."),
 ]
 SettingsFile = Annotated[Path | None, typer.Option("--settings", help="TOML file of settings.")]
 OutputForm = Annotated[Output, typer.Option("--output", help="How to print.")]

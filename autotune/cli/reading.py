@@ -15,6 +15,7 @@ from autotune.documents import trial_columns, trial_document
 from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
 from autotune.optimizer.study import delete_optuna_study, opened_storage
+from autotune.prices.savings import savings_of
 from autotune.records import StudyRecord, StudyState, StudySummary, TrialRecord
 from autotune.reruns import Rerun, reruns_of, verdict_text
 from autotune.settings import Settings, default_store, default_store_path
@@ -100,6 +101,9 @@ def show_best(settings: Settings, output: Output) -> None:
         if baseline is not None:
             words = against_baseline(best[0], baseline, study.spec.memory_budget_bytes)
             sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
+            savings = savings_of(best[0], baseline)
+            if savings is not None:
+                sys.stdout.write(f"How sure, {savings}.\n")
 
 
 def migrate_store(settings: Settings) -> None:

@@ -12,7 +12,7 @@ PREFIX = "TRAIN_"
 
 def export_environment(handover: Handover) -> Exported:
     """See Exporter. One ``NAME=value`` a line, for a shell and for container runtimes."""
-    lines = (f"{PREFIX}{name.upper()}={shlex.quote(v)}" for name, v in _values(handover).items())
+    lines = (f"{name}={shlex.quote(value)}" for name, value in variables_of(handover).items())
     return Exported(text=commented(handover, ()) + "\n".join(lines) + "\n")
 
 
@@ -20,6 +20,11 @@ def export_shell(handover: Handover) -> Exported:
     """See Exporter. One line of ``--name value`` words, for ``$(...)`` in a launch script."""
     flags = (f"--{n.replace('_', '-')} {shlex.quote(v)}" for n, v in _values(handover).items())
     return Exported(text=" ".join(flags) + "\n", notes=(handover.title,), has_side_file=True)
+
+
+def variables_of(handover: Handover) -> dict[str, str]:
+    """Return a config as environment variables."""
+    return {f"{PREFIX}{name.upper()}": value for name, value in _values(handover).items()}
 
 
 def _values(handover: Handover) -> dict[str, str]:

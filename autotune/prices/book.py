@@ -29,6 +29,28 @@ class RowFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HourWindow:
+    """Hours of every day in which a price holds, in UTC.
+
+    Attributes:
+        start_hour: First, 0 to 23.
+        end_hour: Where it ends, 1 to 24; one of the next day where it is not after the start.
+    """
+
+    start_hour: int
+    end_hour: int
+
+    @property
+    def num_hours(self) -> int:
+        """How long it is."""
+        return (self.end_hour - self.start_hour - 1) % 24 + 1
+
+    def __str__(self) -> str:
+        """Write it as a book does."""
+        return f"{self.start_hour}-{self.end_hour}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """A machine for rent.
 
@@ -45,6 +67,9 @@ class Offer:
         processor: As it names itself; empty where the book does not say.
         usd_per_hour: On demand; None where it is not to be had.
         spot_usd_per_hour: Until somebody pays more; None where there is no such price.
+        spot_mtbf_hours: Mean time between preemptions; None where the book does not say.
+        hours: When these prices hold; None for always.
+        is_zone: Whether ``region`` is a zone.
     """
 
     provider: str
@@ -59,6 +84,9 @@ class Offer:
     processor: str = ""
     usd_per_hour: Decimal | None
     spot_usd_per_hour: Decimal | None = None
+    spot_mtbf_hours: Decimal | None = None
+    hours: HourWindow | None = None
+    is_zone: bool = False
 
     def price(self, *, is_spot: bool) -> Decimal | None:
         """Return the hour's price in US dollars."""
@@ -97,7 +125,8 @@ class PriceBook:
         dated: Day of the prices.
         is_date_stated: Whether the book says so itself; else it is the day its file changed.
         source: Where the prices are from.
-        offers: Machines, in the book's order.
+        offers: Machines whose price holds at all hours, in the book's order.
+        hourly: Machines whose price holds at some hours of a day.
         components: Parts.
         faults: What was left out.
     """
@@ -107,6 +136,7 @@ class PriceBook:
     is_date_stated: bool = True
     source: str = ""
     offers: tuple[Offer, ...] = ()
+    hourly: tuple[Offer, ...] = ()
     components: tuple[ComponentRates, ...] = ()
     faults: tuple[RowFault, ...] = ()
 

@@ -83,7 +83,7 @@ def _panel(found: Sensitivity, y: float) -> Iterator[str]:
     for loser in losers:
         yield _drawn(loser, frame, 0.0, frame.end, 'stroke="#ccc"')
     for index, reign in enumerate(found.reigns):
-        yield from _reign(reign, frame, index)
+        yield from _reign(reign, frame, index, found.paid(reign.line))
 
 
 def _frame(found: Sensitivity, top_y: float) -> Frame:
@@ -118,7 +118,7 @@ def _axes(frame: Frame) -> Iterator[str]:
     yield "</g>"
 
 
-def _reign(reign: Reign, frame: Frame, index: int) -> Iterator[str]:
+def _reign(reign: Reign, frame: Frame, index: int, paid: str | None) -> Iterator[str]:
     colour = COLOURS[index % len(COLOURS)]
     end = frame.end if reign.end is None else float(reign.end)
     yield _drawn(reign.line, frame, 0.0, frame.end, f'stroke="{colour}" stroke-width="1"')
@@ -128,7 +128,8 @@ def _reign(reign: Reign, frame: Frame, index: int) -> Iterator[str]:
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="white" stroke="#222"/>'
     x, y = WIDTH - RIGHT + 16, frame.top_y + 12 + ROW * index
     yield f'<rect x="{x}" y="{y - 9:.1f}" width="14" height="8" fill="{colour}"/>'
-    yield text(x + 20, y, f"trial {reign.line.number}, {_span(reign)}")
+    kind = "" if paid is None else f", {paid}"
+    yield text(x + 20, y, f"trial {reign.line.number}{kind}, {_span(reign)}")
 
 
 def _span(reign: Reign) -> str:

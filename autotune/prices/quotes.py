@@ -20,6 +20,8 @@ HEADROOM = 0.05
 """Share of memory and disk that a machine must have beyond what was measured."""
 NEW_DTYPES = (AmpDtype.BF16, AmpDtype.TF32)
 NEW_CAPABILITY = 8.0
+ANY = "any"
+"""Processor of an offer whose cores the book holds to be as fast as those measured on."""
 ROWS_AT_ONCE = 1000
 Floats = NDArray[np.float64]
 
@@ -237,7 +239,7 @@ def quote_machines(
             continue
         pair, offer = bounds[need.dtype][index], priced[index]
         assert pair is not None and trial.measurement is not None
-        basis = Basis.MEASURED if _is_same_device(environment, offer) else Basis.ESTIMATED
+        basis = basis_of(environment, offer)
         quotes[trial.number] = _quote(trial.measurement, hours[index], offer, basis, pair)
     return quotes
 
@@ -259,6 +261,17 @@ def countable(
         if price is not None and is_known:
             found.append((price, str(offer), len(found), offer))
     return [offer for *_, offer in sorted(found)]
+
+
+def basis_of(environment: Environment, offer: Offer) -> Basis:
+    """Return whether a measurement was made on a device such as a machine has."""
+    return Basis.MEASURED if _is_same_device(environment, offer) else Basis.ESTIMATED
+
+
+def slowdown_on(environment: Environment, offer: Offer, dtype: AmpDtype) -> float | None:
+    """Return the factor on a measured time there, of an estimate the larger; None if unknown."""
+    bounds = _bounds(environment, offer, dtype)
+    return None if bounds is None else bounds[1]
 
 
 def shortfalls(needs: Needs, offer: Offer, headroom: float = HEADROOM) -> dict[str, float]:
@@ -318,6 +331,8 @@ def _is_same_device(environment: Environment, offer: Offer) -> bool:
 def _bounds(environment: Environment, offer: Offer, dtype: AmpDtype) -> tuple[float, float] | None:
     """Return between which factors a measured time changes there; None where nobody knows."""
     if _is_same_device(environment, offer):
+        return 1.0, 1.0
+    if environment.device_kind == CPU and offer.gpu is None and offer.processor == ANY:
         return 1.0, 1.0
     here = gpu_of(environment)
     if offer.gpu is None or here is None:

@@ -27,6 +27,7 @@ from autotune.prices.rows import (
     number_of,
     price_of,
     text_of,
+    window_of,
 )
 from search_spaces import did_you_mean
 
@@ -35,6 +36,7 @@ COMPONENT_KEYS = ("device_usd_h", "device_gib_usd_h", "host_gib_usd_h", "nvme_gi
 OFFER_KEYS = (
     *("provider", "instance", "gpu", "gpu_count", "vram_gib", "dram_gib", "disk_gib", "vcpus"),
     *("processor", "compute_capability", "on_demand_usd_h", "spot_usd_h", "region", "zone"),
+    *("spot_mtbf_h", "hours_utc"),
 )
 ROW_KEYS = (*OFFER_KEYS, *COMPONENT_KEYS, "currency", "dated", "snapshot", "note")
 PRICES = ("on_demand_usd_h", "spot_usd_h")
@@ -61,7 +63,7 @@ def read_book(path: Path, dated: date | None = None) -> PriceBook:
         book = _from_toml(text, path) if path.suffix == ".toml" else _from_csv(text, path)
     except RowError as error:
         raise PriceBookError(f"price book {str(path)!r}: {error}") from None
-    if not book.offers and not book.components:
+    if not (book.offers or book.hourly or book.components):
         first = f"; the first row: {book.faults[0].reason}" if book.faults else ""
         raise PriceBookError(f"price book {str(path)!r} has no row that can be used{first}")
     if book.dated != date.min:
@@ -128,7 +130,13 @@ def _with_rows(book: PriceBook, rows: Sequence[NumberedRow]) -> PriceBook:
                 faults += without
         except RowError as error:
             faults.append(RowFault(line=line, reason=f"{error}; the row is left out"))
-    return replace(book, offers=tuple(offers), components=tuple(components), faults=tuple(faults))
+    return replace(
+        book,
+        offers=tuple(offer for offer in offers if offer.hours is None),
+        hourly=tuple(offer for offer in offers if offer.hours is not None),
+        components=tuple(components),
+        faults=tuple(faults),
+    )
 
 
 def _components(row: Row) -> ComponentRates:
@@ -172,6 +180,9 @@ def _offer(row: Row, line: int) -> tuple[Offer, list[RowFault]]:
         processor=text_of(row, "processor"),
         usd_per_hour=price,
         spot_usd_per_hour=spot,
+        spot_mtbf_hours=amount_of(row, "spot_mtbf_h"),
+        hours=window_of(row, "hours_utc"),
+        is_zone=bool(text_of(row, "zone")),
     )
     return offer, faults
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from autotune.errors import NoMeasurementsError, NoOfferFitsError, PriceBookError
 from autotune.front import Recommendation, pareto_front, recommend
@@ -18,6 +19,7 @@ from autotune.prices.quotes import (
     shortfalls,
 )
 from autotune.records import StudyRecord, TrialRecord
+from trials.measurement import Direction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,28 @@ def _rescored(trial: TrialRecord, quote: Quote) -> TrialRecord:
         throughput_half_width=throughput * relative,
     )
     return replace(trial, scores=scores)
+
+
+def usd_to_target(
+    study: StudyRecord, trial: TrialRecord, quote: Quote, target: float
+) -> Decimal | None:
+    """Return what training to a quality costs at most; None where the trial was not that good.
+
+    Quality is measured once, after the workload's ``quality_samples``: the config may have been
+    there earlier.
+
+    Args:
+        study: Of the trial.
+        trial: Scored.
+        quote: Of the trial.
+        target: Value of the workload's metric.
+    """
+    quality = trial.scores.quality
+    if quality is None:
+        return None
+    is_lower_better = study.facts.quality_direction == Direction.MINIMIZE
+    is_reached = quality <= target if is_lower_better else quality >= target
+    return quote.usd_for(study.facts.quality_samples) if is_reached else None
 
 
 def nearest_miss(

@@ -1,9 +1,10 @@
 """One row of a price list, read with care: a value that cannot be right is refused."""
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
-from autotune.prices.book import RowFault
+from autotune.prices.book import HourWindow, RowFault
 from autotune.prices.gpus import Gpu, agrees, find_gpu, known_gpus, parse_capability, short_name
 
 GIB = 1024**3
@@ -95,6 +96,23 @@ def num_gpus_of(row: Mapping[str, object], name: str) -> Decimal:
     if not (is_share or is_whole or number == most_whole):
         raise RowError(f"{name}={number:f} is no number of GPUs that a machine has")
     return number
+
+
+def window_of(row: Mapping[str, object], name: str) -> HourWindow | None:
+    """Return the hours of a day in which a row holds; None where it always does.
+
+    Raises:
+        RowError: They are not two whole hours of a day.
+    """
+    text = text_of(row, name)
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d{1,2})-(\d{1,2})", text)
+    start, end = (int(hour) for hour in found.groups()) if found else (-1, -1)
+    if not (0 <= start < 24 and 0 < end <= 24 and start != end):
+        raise RowError(f"{name}={text!r} are no hours of a day; write them like 22-6")
+    window = HourWindow(start_hour=start, end_hour=end)
+    return None if window.num_hours == 24 else window
 
 
 def bytes_of(gib: Decimal) -> int:

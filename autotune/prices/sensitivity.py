@@ -5,16 +5,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from autotune.front import as_good_in_quality
+from autotune.prices.routing import Placements
 from autotune.rates import MILLION, Component, Rates
 from autotune.records import TrialRecord
 from trials.measurement import Direction, Measurement
 
-ONE = Fraction(1)
+SPOT = "spot"
+"""The price of machines that may be preempted, beside those of the components."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """What a million samples cost, as one price is multiplied: fixed + slope x multiplier.
+
+    Of the spot price, a run on the spot is all slope, and one on demand all fixed.
 
     Attributes:
         number: Of the trial.
@@ -51,12 +55,12 @@ class Sensitivity:
     """Who wins as one price is multiplied.
 
     Attributes:
-        component: Whose price.
+        component: Whose price: a ``Component``, or ``SPOT``.
         lines: Of every trial that may win.
         reigns: In order of the multiplier, without gap; a flip lies between two of them.
     """
 
-    component: Component
+    component: str
     lines: tuple[Line, ...]
     reigns: tuple[Reign, ...]
 
@@ -64,6 +68,12 @@ class Sensitivity:
     def flips(self) -> list[Fraction]:
         """The multipliers at which the winner changes."""
         return [reign.start for reign in self.reigns[1:]]
+
+    def paid(self, line: Line) -> str | None:
+        """Return how a run is paid, where the spot price is multiplied; None elsewhere."""
+        if self.component != SPOT:
+            return None
+        return "on the spot" if line.slope else "on demand"
 
     def winner_at(self, multiplier: Fraction) -> Line:
         """Return the cheapest trial's line; where two cost the same, the one from there on."""
@@ -93,6 +103,29 @@ def analyse(
         if trial.measurement is not None
     }
     return [_of_component(costs, component) for component in components]
+
+
+def analyse_spot(placements: Placements, samples: int) -> Sensitivity:
+    """Return which trial's run is the cheapest as every spot price is multiplied, and where.
+
+    A multiplier changes neither how often machines are preempted nor which of them is the
+    cheapest on the spot, so each trial has two lines: its best run on demand, and on the spot.
+
+    Args:
+        placements: At least one, of runs of one size.
+        samples: Of such a run.
+    """
+    share = Fraction(MILLION, samples)
+    on_demand = (
+        Line(number=number, fixed=each.exact_usd * share, slope=Fraction(0))
+        for number, each in placements.on_demand.items()
+    )
+    on_spot = (
+        Line(number=number, fixed=Fraction(0), slope=each.exact_usd * share)
+        for number, each in placements.on_spot.items()
+    )
+    lines = (*on_demand, *on_spot)
+    return Sensitivity(component=SPOT, lines=lines, reigns=lower_envelope(lines))
 
 
 def lower_envelope(lines: Sequence[Line]) -> tuple[Reign, ...]:

@@ -120,6 +120,7 @@ def _offer(row: Row, host: Row, provider: str, line: int) -> tuple[Offer, list[R
         num_cores=amount_of(host, "vCPUs"),
         usd_per_hour=price,
         spot_usd_per_hour=spot,
+        is_zone=bool(text_of(row, "AvailabilityZone")),
     )
     return offer, faults
 

@@ -114,6 +114,19 @@ def test_an_epoch_of_given_samples_has_its_price(filled, book, capsys):
     assert "$/epoch now" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("target", "usd"), [("2.5", "390.625"), ("2.4", None)])
+def test_the_money_to_a_quality_where_it_is_reached(filled, book, capsys, target, usd):
+    """Both trials are at 2.5 after the samples that quality is measured after."""
+    given = ["--prices", book, "--by", "instance", "--target", target]
+    found = documents(capsys, "reprice", "study", *given)
+    quote = next(document for document in found if document["trial"] == 0)["quote"]
+    share = Decimal(make_study_record().facts.quality_samples) / 1_000_000
+    assert quote["usd_to_target"] == (usd and f"{(Decimal(usd) * share).normalize():f}")
+    assert run_command(["reprice", "study", *given]) == 0
+    name = make_study_record().facts.quality_name
+    assert f"$ to {name} {target}" in capsys.readouterr().out
+
+
 def test_csv_has_a_row_for_each_point(filled, book, capsys):
     assert run_command(["reprice", "study", "--prices", book, "--output", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

@@ -190,3 +190,27 @@ def test_without_parts_the_cheapest_machine_with_the_device_is_paid_whole():
 
 def test_a_book_without_the_device_has_no_rates_of_it():
     assert make_book(make_offer()).rates(make_environment()) is None
+
+
+def test_an_offer_may_say_its_hours_and_how_often_it_is_preempted(book):
+    header = f"{HEADER},hours_utc,spot_mtbf_h,region,zone"
+    text = rows(f"{GOOD},22-6,12.5,west,west-1", f"{GOOD},0-24,,west,", header=header)
+    found = read_book(book(text))
+    (night,), (always,) = found.hourly, found.offers
+    assert (str(night.hours), night.hours.num_hours) == ("22-6", 8)
+    assert night.spot_mtbf_hours == Decimal("12.5")
+    assert night.is_zone and night.region == "west-1"
+    assert not always.is_zone and always.hours is None and always.spot_mtbf_hours is None
+
+
+@pytest.mark.parametrize("hours", ["6", "22-25", "24-6", "7-7", "22:00-6:00", "-1-5"])
+def test_hours_that_no_day_has_leave_the_row_out(book, hours):
+    text = rows(f"{GOOD},{hours}", f"{GOOD},", header=f"{HEADER},hours_utc")
+    (fault,) = read_book(book(text)).faults
+    assert fault.line == 2 and f"hours_utc={hours!r} are no hours of a day" in fault.reason
+
+
+def test_a_negative_time_between_preemptions_leaves_the_row_out(book):
+    text = rows(f"{GOOD},-3", f"{GOOD},", header=f"{HEADER},spot_mtbf_h")
+    (fault,) = read_book(book(text)).faults
+    assert "spot_mtbf_h=-3 is not above 0" in fault.reason
