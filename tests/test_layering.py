@@ -10,7 +10,16 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *("adapters", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek", "engines"),
+        *(
+            "adapters",
+            "applying",
+            "blocks",
+            "byte_gpt",
+            "checkpointing",
+            "contract",
+            "deepseek",
+            "engines",
+        ),
         *("description", "evaluation", "fake_ledger", "fsdp", "huggingface", "language"),
         *("low_bit", "memory", "optimizers", "pretrained", "profiling", "ranks", "rehearsal"),
         *("runner", "samples", "techniques", "trace_task", "tracing", "training", "transformer"),

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -152,6 +153,10 @@ class PlainEngine(Engine):
         self.optimizer.zero_grad(set_to_none=True)
         return self.optimizer_steps == before
 
+    def unscale(self) -> None:
+        """Bring gradients to their own size before a step, where a scaler made them larger."""
+        self._scaler.unscale_(self.optimizer)
+
     def state_tensors(self) -> list[Tensor]:
         """See Engine."""
         return self._here(state_tensors(self.optimizer))
@@ -223,12 +228,13 @@ def after_step(optimizer: torch.optim.Optimizer, call: Callable[[], None]) -> No
     """Have a function called after each step; not all optimizers keep torch's hooks."""
     step = optimizer.step
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         result = step(*args, **kwargs)
         call()
         return result
 
-    optimizer.step = counted  # type: ignore[method-assign]
+    # A method, since a learning rate scheduler asks for its function.
+    optimizer.step = MethodType(counted, optimizer)  # type: ignore[method-assign]
 
 
 def set_matmul_precision(config: TrainingConfig) -> None:
