@@ -17,27 +17,39 @@ from autotune.optimizer.frontier.gaussian import Process, Scales
 Array = NDArray[np.float64]
 TRUST = 3.0
 """Logarithm of the odds of the prediction before any trial."""
-_LEVEL = 0.4
-_ERROR = 0.12
 _SPREAD = 0.5
 _UNKNOWN_LEVEL = 1.0
+
+
+class Usual(NamedTuple):
+    """Relative standard deviations.
+
+    Attributes:
+        bias: Of predictions, the same for every config.
+        error: Of predictions, from config to config.
+        noise: Of one measurement.
+    """
+
+    bias: float
+    error: float
+    noise: float
 
 
 class Belief:
     """The logarithm of a quantity, or a quantity of any sign, of every config of a space."""
 
-    def __init__(self, features: Array, predicted: Array | None, noise: float) -> None:
+    def __init__(self, features: Array, predicted: Array | None, usual: Usual) -> None:
         """Believe a prediction, if there is one, within its usual error.
 
         Args:
             features: Of every config: (configs, features).
             predicted: Logarithm of the prediction of every config.
-            noise: Relative, of one measurement.
+            usual: How far off predictions and measurements usually are.
         """
         self._features, self._predicted = features, predicted
         width = features.shape[1]
-        alone = Scales.of(width, level=_UNKNOWN_LEVEL, amplitude=_SPREAD, noise=noise)
-        helped = Scales.of(width, level=_LEVEL, amplitude=_ERROR, noise=noise)
+        alone = Scales.of(width, level=_UNKNOWN_LEVEL, amplitude=_SPREAD, noise=usual.noise)
+        helped = Scales.of(width, level=usual.bias, amplitude=usual.error, noise=usual.noise)
         self._scales = [alone] if predicted is None else [helped, alone]
         self._starts: list[Array | None] = [None] * len(self._scales)
         self.weight = 0.0 if predicted is None else 1.0

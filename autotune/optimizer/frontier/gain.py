@@ -1,5 +1,6 @@
 """How much hypervolume points would add to a front. Pure; less is better in every objective."""
 
+import itertools
 import math
 
 import numpy as np
@@ -25,7 +26,7 @@ def improvement(points: Array, front: Array, reference: Array) -> Array:
     counted = front[np.all(front < reference, axis=1)]
     edges = [-np.inf, *np.unique(counted[:, -1]), float(reference[-1])]
     gained = np.zeros(len(points))
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         height = np.maximum(high - np.maximum(points[:, -1], low), 0.0)
         reached = np.flatnonzero(height)
         if len(reached) == 0:

@@ -11,7 +11,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.optimizer.frontier.beliefs import Belief, Expectation
+from autotune.optimizer.frontier.beliefs import Belief, Expectation, Usual
 from autotune.optimizer.frontier.choice import Choice, Outlook, best_choice
 from autotune.optimizer.frontier.prior import ConfigPrior, Target
 from search_spaces import TrainingConfig
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 MEMORY = "memory"
 UNKNOWN_VIOLATION = 1.0
 """Told of a trial that ran out of memory and could not say at how much."""
-_PEAK_NOISE = 0.01
-_TIME_NOISE = 0.04
-_QUALITY_NOISE = 0.1
-_LEAST_OVERRUN = 0.05
+_PEAK = Usual(bias=0.12, error=0.08, noise=0.015)
+_TIME = Usual(bias=0.4, error=0.3, noise=0.08)
+_QUALITY = Usual(bias=1.0, error=0.5, noise=0.1)
+_LEAST_OVERRUN = 0.02
 _DRAWS = 64
 _LOGGED = ("throughput", "cost", "peak_memory")
 Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ class FrontierSampler(BaseSampler):
         classes = numerics or [config.numerics_class() for config in configs]
         peaks = _column(priors, "peak_device_bytes")
         self._seconds = _column(priors, "trial_seconds")
-        self._peak = Belief(features, peaks, _PEAK_NOISE)
+        self._peak = Belief(features, peaks, _PEAK)
         self._beliefs = [self._belief(t, priors, features, classes) for t in objectives]
         self.fallbacks = 0
         self.last: Choice | None = None
@@ -139,7 +139,7 @@ class FrontierSampler(BaseSampler):
         if target.name == "peak_memory":
             return None
         if target.name == "quality":
-            return Belief(_by_class(features, classes), None, _QUALITY_NOISE)
+            return Belief(_by_class(features, classes), None, _QUALITY)
         predicted = None
         if target.predicted is not None:
             predicted = np.log(np.array(target.predicted, dtype=float))
@@ -151,7 +151,7 @@ class FrontierSampler(BaseSampler):
             predicted = per_sample if target.is_minimized else -per_sample
         if predicted is not None and not target.is_minimized:
             predicted = -predicted
-        return Belief(features, predicted, _TIME_NOISE)
+        return Belief(features, predicted, _TIME)
 
     def _choose(self, seen: _Seen) -> Choice:
         is_open = ~self._closed
@@ -196,7 +196,14 @@ class FrontierSampler(BaseSampler):
         return belief.expect(rows, size if target.is_minimized else -size)
 
     def _expected_peak(self, seen: _Seen) -> Expectation:
-        return self._peak.expect(list(seen.peaks), list(seen.peaks.values()))
+        """Expect peaks; what overran took at least what it failed at, and maybe more."""
+        kept = {row: peak for row, peak in seen.peaks.items() if row not in seen.overran}
+        expected = self._peak.expect(list(kept), list(kept.values()))
+        if not seen.overran:
+            return expected
+        mean = expected.mean
+        taken = {row: max(float(mean[row]), seen.peaks[row]) for row in seen.overran} | kept
+        return self._peak.expect(list(taken), list(taken.values()))
 
     def _seen(self, study: Study, trial: FrozenTrial) -> _Seen:
         completed: dict[int, tuple[float, ...]] = {}
