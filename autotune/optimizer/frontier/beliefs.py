@@ -15,7 +15,7 @@ from autotune.optimizer.frontier.gain import normal_cdf
 from autotune.optimizer.frontier.gaussian import Process, Scales
 
 Array = NDArray[np.float64]
-TRUST = 3.0
+TRUST = 1.0
 """Logarithm of the odds of the prediction before any trial."""
 _SPREAD = 0.5
 _UNKNOWN_LEVEL = 1.0
@@ -77,8 +77,10 @@ class Belief:
             self.weight = float(1 / (1 + np.exp(-np.clip(odds, -50.0, 50.0))))
         shares = np.array([self.weight, 1 - self.weight] if len(fits) == 2 else [1.0])
         found = [process.predict(self._features) for process in fits]
+        noise = [float(np.exp(process.fitted[1])) for process in fits]
         means = [mean + offset for (mean, _), offset in zip(found, offsets, strict=True)]
-        return Expectation(shares, np.array(means), np.array([width for _, width in found]))
+        widths = np.array([width for _, width in found])
+        return Expectation(shares, np.array(means), widths, np.array(noise)[:, None])
 
     def _centre(self, values: Array) -> float:
         if len(values):
@@ -93,11 +95,13 @@ class Expectation(NamedTuple):
         shares: Of each part, 1 in all: (parts,).
         means: (parts, configs).
         widths: Standard deviations: (parts, configs).
+        noise: Standard deviation of one measurement beside them: (parts, 1).
     """
 
     shares: Array
     means: Array
     widths: Array
+    noise: Array
 
     @property
     def mean(self) -> Array:
@@ -105,8 +109,8 @@ class Expectation(NamedTuple):
         return np.asarray(self.shares @ self.means)
 
     def below(self, limit: float) -> Array:
-        """Return the probability of each config to stay below a limit: (configs,)."""
-        scores = (limit - self.means) / self.widths
+        """Return the probability of each config's measurement to be below a limit: (configs,)."""
+        scores = (limit - self.means) / np.hypot(self.widths, self.noise)
         return np.asarray(self.shares @ np.array([normal_cdf(row) for row in scores]))
 
     def draws(self, normals: Array) -> Array:

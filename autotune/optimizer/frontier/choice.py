@@ -13,11 +13,11 @@ MARGIN = 0.1
 """Of the front's range, by which the reference point is beyond it."""
 CAUTION = 2.0
 """Power of the probability of fitting."""
-THRIFT = 0.3
+THRIFT = 0.2
 """Power of a trial's time: 1 would count seconds alone, 0 trials alone."""
-LEADING = 0.3
+LEADING = 0.6
 """What a relative gain in the first objective counts for, beside that in hypervolume."""
-LIKELY = 0.5
+LIKELY = 0.8
 
 
 class Outlook(NamedTuple):

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+LENGTH = 0.25
 _STEPS = 12
 _FIRST_STEP = 0.3
 _LARGEST_STEP = 0.6
@@ -35,7 +36,7 @@ class Scales:
         Lengths grow with the square root of the number of features, as in Hvarfner, Hellsten and
         Nardi, "Vanilla Bayesian optimization performs great in high dimensions" (2024).
         """
-        length = 0.8 * np.sqrt(max(1, num_features))
+        length = LENGTH * np.sqrt(max(1, num_features))
         lengths = np.full(num_features, np.log(length))
         median = np.concatenate([[np.log(amplitude), np.log(noise)], lengths])
         width = np.concatenate([[0.6, 0.7], np.full(num_features, 0.8)])

@@ -22,7 +22,7 @@ MEMORY = "memory"
 UNKNOWN_VIOLATION = 1.0
 """Told of a trial that ran out of memory and could not say at how much."""
 _PEAK = Usual(bias=0.12, error=0.08, noise=0.015)
-_TIME = Usual(bias=0.4, error=0.3, noise=0.08)
+_TIME = Usual(bias=0.4, error=0.6, noise=0.1)
 _QUALITY = Usual(bias=1.0, error=0.5, noise=0.1)
 _LEAST_OVERRUN = 0.02
 _DRAWS = 64
