@@ -114,6 +114,16 @@ class SpaceSampler(BaseSampler):
         """Whether any config may still be asked."""
         return bool(self._is_open.any())
 
+    @property
+    def why(self) -> str:
+        """What the latest proposal was expected to bring; empty where the sampler knows not."""
+        choice = None if self._frontier is None else self._frontier.last
+        if choice is None:
+            return ""
+        if choice.gain is None:
+            return f"first of the expected front, {choice.fits:.0%} likely to fit"
+        return f"expected to add {choice.gain:.1%} to the front, {choice.fits:.0%} likely to fit"
+
     def close_configs(self, configs: Collection[TrainingConfig]) -> None:
         """Never ask these configs again, except when they are enqueued."""
         for config in configs:

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.errors import StudyMismatchError
 from autotune.objective import LIKELY_CONSTRAINTS, Verdict, direction_of, value_of, worst_value
-from autotune.optimizer.frontier.prior import Target
+from autotune.optimizer.frontier.prior import ConfigPrior, Target
 from autotune.optimizer.frontier.sampler import FrontierSampler
 from autotune.optimizer.sampler import (
     FRONTIER,
@@ -93,6 +93,7 @@ class OptunaStudy:
         spec: StudySpec,
         configs: Sequence[TrainingConfig],
         quality_direction: Direction,
+        foreseen: tuple[Sequence[ConfigPrior], Sequence[float]] | None = None,
     ) -> None:
         """Begin the study of a spec, or go on with it.
 
@@ -101,6 +102,7 @@ class OptunaStudy:
             spec: Of the study.
             configs: Every config that may be asked.
             quality_direction: Of the quality objective.
+            foreseen: Prediction and cost of each config, for a sampler that uses them.
 
         Raises:
             SettingsError: No such sampler.
@@ -108,12 +110,14 @@ class OptunaStudy:
         """
         self._objectives = spec.objectives
         self._quality_direction = quality_direction
+        self._foreseen = foreseen
         self._storage = storage
         self._study = self._open(storage, spec)
         self._study_id = storage.get_study_id_from_name(spec.name)
         self._sampler = self._make_sampler(spec, configs)
         self._is_writing = spec.sampler in WRITING
         self._study.sampler = self._sampler
+        self._is_enqueued_last = False
         self._asked: dict[int, _Asked] = {}
         self._next_number = len(self._study.get_trials(deepcopy=False))
         self._num_waiting = len(self._frozen(TrialState.WAITING))
@@ -129,6 +133,11 @@ class OptunaStudy:
         """Whether a config is enqueued, or any is left that the sampler may propose."""
         return self._num_waiting > 0 or self._sampler.has_open
 
+    @property
+    def why(self) -> str:
+        """What the config asked last was expected to bring; empty if nothing says it."""
+        return "" if self._is_enqueued_last else self._sampler.why
+
     def enqueue(self, config: TrainingConfig, attempt: int = 1) -> int:
         """Have a config asked before the sampler's own proposals; return its trial's number."""
         values = config.as_dict()
@@ -140,6 +149,7 @@ class OptunaStudy:
 
     def ask(self) -> tuple[int, TrainingConfig, int]:
         """Return the next trial: its number, config and attempt. It is RUNNING from now on."""
+        self._is_enqueued_last = self._num_waiting > 0
         number, asked, attempt = self._ask_enqueued() if self._num_waiting else self._ask_sampler()
         assert asked.config is not None
         self._asked[number] = asked
@@ -322,14 +332,20 @@ class OptunaStudy:
         self, spec: StudySpec, configs: Sequence[TrainingConfig], seed: int
     ) -> FrontierSampler:
         directions = [direction_of(o, self._quality_direction) for o in spec.objectives]
+        priors, costs = self._foreseen or (None, None)
         targets = [
-            Target(name=str(objective), is_minimized=direction == Direction.MINIMIZE)
+            Target(
+                name=str(objective),
+                is_minimized=direction == Direction.MINIMIZE,
+                predicted=costs if objective == Objective.COST else None,
+            )
             for objective, direction in zip(spec.objectives, directions, strict=True)
         ]
         return FrontierSampler(
             configs,
             knob_distributions(configs),
             objectives=targets,
+            priors=priors,
             memory_budget_bytes=spec.memory_budget_bytes,
             numerics=[config.numerics_class(spec.space.num_devices) for config in configs],
             seed=seed,

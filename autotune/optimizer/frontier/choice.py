@@ -11,6 +11,8 @@ from autotune.optimizer.frontier.gain import hypervolume, improvement, is_beaten
 Array = NDArray[np.float64]
 MARGIN = 0.1
 """Of the front's range, by which the reference point is beyond it."""
+NARROWEST = 0.1
+"""Least range of the front, relative to its best: of one point it would be none."""
 CAUTION = 2.0
 """Power of the probability of fitting."""
 THRIFT = 0.2
@@ -43,13 +45,13 @@ class Choice(NamedTuple):
 
     Attributes:
         row: Of the config.
-        gain: Expected gain in hypervolume, relative to what is there.
+        gain: Expected gain in hypervolume, relative to what is there; None before anything is.
         fits: Probability to keep to the memory budget.
         losses: Expected objectives, less being better.
     """
 
     row: int
-    gain: float
+    gain: float | None
     fits: float
     losses: tuple[float, ...]
 
@@ -72,7 +74,7 @@ def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choic
     draws = (outlook.draws[:, open_rows] - low) / scale
     flat = draws.reshape(-1, draws.shape[2])
     gains = improvement(flat, scaled, reference).reshape(draws.shape[:2]).mean(axis=0)
-    present = max(hypervolume(scaled, reference), 1e-9)
+    present = hypervolume(scaled, reference)
     best = min([float(reference[0]), *scaled[:, 0]])
     leads = np.maximum(best - draws[:, :, 0], 0.0).mean(axis=0)
     fits = outlook.fits[open_rows]
@@ -85,7 +87,7 @@ def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choic
     if worth[place] <= 0:
         place = int((fits - 1e-3 * draws.mean(axis=(0, 2))).argmax())
     row = int(open_rows[place])
-    gain = float(gains[place] * fits[place] / present)
+    gain = float(gains[place] * fits[place] / present) if present > 0 else None
     means = tuple(float(value) for value in outlook.means[row])
     return Choice(row=row, gain=gain, fits=float(fits[place]), losses=means)
 
@@ -98,5 +100,5 @@ def _range(outlook: Outlook, have: Array) -> tuple[Array, Array]:
         points = outlook.means
     front = points[~is_beaten(points)]
     low, high = front.min(axis=0), front.max(axis=0)
-    least = 1e-3 * np.maximum(np.abs(low), 1e-12)
+    least = NARROWEST * np.maximum(np.abs(low), 1e-12)
     return low, np.maximum(high - low, least)
