@@ -26,6 +26,7 @@ _TIME = Usual(bias=0.4, error=0.6, noise=0.1)
 _QUALITY = Usual(bias=1.0, error=0.5, noise=0.1)
 _LEAST_OVERRUN = 0.02
 _DRAWS = 64
+_LEAST = 1e-300
 _LOGGED = ("throughput", "cost", "peak_memory")
 Array = NDArray[np.float64]
 
@@ -167,11 +168,10 @@ class FrontierSampler(BaseSampler):
         if self._budget is not None:
             fits = peak.below(float(np.log(self._budget)))
         normals = self._random.standard_normal((len(expected), _DRAWS, len(self._configs)))
-        drawn = [self._losses(p, e.draws(normals[p])) for p, e in enumerate(expected)]
-        means = [self._losses(p, e.mean) for p, e in enumerate(expected)]
+        drawn = [e.draws(normals[place]) for place, e in enumerate(expected)]
         outlook = Outlook(
             draws=np.stack(drawn, axis=2),
-            means=np.stack(means, axis=1),
+            means=np.stack([e.mean for e in expected], axis=1),
             fits=fits,
             seconds=None if self._seconds is None else np.exp(self._seconds),
             is_open=is_open,
@@ -179,21 +179,9 @@ class FrontierSampler(BaseSampler):
         front = np.array(list(seen.completed.values()), dtype=float)
         return best_choice(outlook, front.reshape(-1, len(expected)), sorted(seen.running))
 
-    def _losses(self, place: int, values: Array) -> Array:
-        """Return losses, less being better, from what a belief is about: logarithms mostly."""
-        target = self._objectives[place]
-        if target.name not in _LOGGED:
-            return values
-        capped = np.clip(values, -700.0, 700.0)
-        return np.exp(capped) if target.is_minimized else -np.exp(-capped)
-
     def _expected(self, belief: Belief, place: int, seen: _Seen) -> Expectation:
-        target, rows = self._objectives[place], list(seen.completed)
-        losses = np.array([seen.completed[row][place] for row in rows], dtype=float)
-        if target.name not in _LOGGED:
-            return belief.expect(rows, losses)
-        size = np.log(np.maximum(np.abs(losses), 1e-300))
-        return belief.expect(rows, size if target.is_minimized else -size)
+        losses = [seen.completed[row][place] for row in seen.completed]
+        return belief.expect(list(seen.completed), losses)
 
     def _expected_peak(self, seen: _Seen) -> Expectation:
         """Expect peaks; what overran took at least what it failed at, and maybe more."""
@@ -209,7 +197,6 @@ class FrontierSampler(BaseSampler):
         completed: dict[int, tuple[float, ...]] = {}
         peaks: dict[int, float] = {}
         overran, broken, running = set(), set(), set()
-        signs = [1.0 if target.is_minimized else -1.0 for target in self._objectives]
         for other in study.get_trials(deepcopy=False):
             row = self._row(other)
             if row is None or other.number == trial.number:
@@ -226,8 +213,8 @@ class FrontierSampler(BaseSampler):
                 if memory is not None and memory > 0:
                     overran.add(row)
                 else:
-                    losses = zip(other.values, signs, strict=True)
-                    completed[row] = tuple(value * sign for value, sign in losses)
+                    told = zip(self._objectives, other.values, strict=True)
+                    completed[row] = tuple(_loss(target, value) for target, value in told)
             else:
                 broken.add(row)
         self._read_peaks(completed, peaks)
@@ -240,7 +227,7 @@ class FrontierSampler(BaseSampler):
         for place, target in enumerate(self._objectives):
             if target.name == "peak_memory":
                 for row, losses in completed.items():
-                    peaks[row] = float(np.log(max(losses[place], 1.0)))
+                    peaks[row] = losses[place]
 
     def _peak_of(self, violation: float) -> float:
         """Return the logarithm of a peak; what overran took more than where it failed."""
@@ -254,6 +241,17 @@ class FrontierSampler(BaseSampler):
         if not trial.params.keys() >= self._distributions.keys():
             return None
         return self._rows.get(tuple(trial.params[name] for name in self._distributions))
+
+
+def _loss(target: Target, value: float) -> float:
+    """Return an objective with less being better: by its logarithm, but for quality.
+
+    Ratios are what predictions and noise are about, and keep one lucky guess from being worth
+    more than the whole front.
+    """
+    if target.name in _LOGGED:
+        value = float(np.log(max(value, _LEAST)))
+    return value if target.is_minimized else -value
 
 
 def _column(priors: Sequence[ConfigPrior] | None, name: str) -> Array | None:
