@@ -22,7 +22,7 @@ def improvement(points: Array, front: Array, reference: Array) -> Array:
     """
     if len(reference) == 1:
         best = min([float(reference[0]), *front[:, 0]])
-        return np.maximum(best - points[:, 0], 0.0)
+        return np.asarray(np.maximum(best - points[:, 0], 0.0))
     counted = front[np.all(front < reference, axis=1)]
     edges = [-np.inf, *np.unique(counted[:, -1]), float(reference[-1])]
     gained = np.zeros(len(points))

@@ -131,4 +131,4 @@ class Process:
         lengths = np.exp(self.fitted[2:])
         a, b = left / lengths, right / lengths
         apart = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
-        return np.exp(2 * self.fitted[0] - np.maximum(apart, 0.0) / 2)
+        return np.asarray(np.exp(2 * self.fitted[0] - np.maximum(apart, 0.0) / 2))
