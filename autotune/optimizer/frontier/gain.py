@@ -47,8 +47,11 @@ def hypervolume(front: Array, reference: Array) -> float:
 
 def is_beaten(points: Array) -> NDArray[np.bool_]:
     """Tell which points another is at least as good as in all objectives, and better in one."""
-    no_worse = np.all(points[None, :, :] <= points[:, None, :], axis=2)
-    better = np.any(points[None, :, :] < points[:, None, :], axis=2)
+    no_worse = np.ones((len(points), len(points)), dtype=np.bool_)
+    better = np.zeros_like(no_worse)
+    for column in points.T:
+        no_worse &= column[None, :] <= column[:, None]
+        better |= column[None, :] < column[:, None]
     return np.asarray(np.any(no_worse & better, axis=1))
 
 

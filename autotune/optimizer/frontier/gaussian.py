@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 LENGTH = 0.25
 _STEPS = 12
+MANY = 100
+"""Observations from which a fit goes on from the last one in few steps."""
+_STEPS_OF_MANY = 3
 _FIRST_STEP = 0.3
 _LARGEST_STEP = 0.6
 _SMALLEST_STEP = 0.01
@@ -100,7 +103,7 @@ class Process:
 
     def _climbed(self) -> Self:
         process, step, last = self, np.full(len(self.fitted), _FIRST_STEP), None
-        for _ in range(_STEPS):
+        for _ in range(_STEPS if len(self.targets) < MANY else _STEPS_OF_MANY):
             gradient = process._gradient()
             if last is not None:
                 grown = np.where(gradient * last > 0, 1.3, 0.5)
