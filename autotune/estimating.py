@@ -6,7 +6,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from autotune.errors import SettingsError, StoreUnreachableError
-from autotune.predict.predictor import LOW_PRECISION, Job, Prediction, Predictor
+from autotune.physics import graphs_to_trace
+from autotune.predict.predictor import Job, Prediction, Predictor
 from autotune.predict.speed import DeviceSpeed, speed_of
 from autotune.settings import Settings
 from autotune.store.reader import StoreReader
@@ -130,18 +131,6 @@ def _estimate(
         num_trials=num_trials,
         is_assumed=is_assumed,
     )
-
-
-def graphs_to_trace(space: SearchSpace) -> tuple[TrainingConfig, ...]:
-    """Return a config for each way to compute that a space has: 16 bits or not, adapters."""
-    listed = dict(space.values)
-    recomputes = int(any(int(value) for value in listed["checkpoint_interval"]))
-    found: dict[object, TrainingConfig] = {}
-    for dtype in listed["amp_dtype"]:
-        for rank in listed["lora_rank"]:
-            knobs = {"amp_dtype": dtype, "lora_rank": rank, "checkpoint_interval": recomputes}
-            found.setdefault((dtype in LOW_PRECISION, rank), TrainingConfig().with_knobs(knobs))
-    return tuple(found.values())
 
 
 def _require_traceable(settings: Settings) -> None:

@@ -16,6 +16,15 @@ class WorkersStarting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsForeseen:
+    """Every config was predicted before the first trial, or none was, for a reason."""
+
+    num_configs: int
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyBegan:
     """A study is about to run, or to go on.
 
@@ -34,11 +43,19 @@ class StudyBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """A trial was sent to a slot."""
+    """A trial was sent to a slot.
+
+    Attributes:
+        number: Its.
+        config: In words.
+        slot: Where it runs.
+        why: What it was expected to bring; empty where the sampler does not say.
+    """
 
     number: int
     config: str
     slot: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +120,7 @@ class Heartbeat:
 
 Event = (
     WorkersStarting
+    | ConfigsForeseen
     | StudyBegan
     | TrialStarted
     | TrialTold

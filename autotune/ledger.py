@@ -83,6 +83,11 @@ class Ledger:
             return None
         return self.trials[chosen.number]
 
+    @property
+    def why(self) -> str:
+        """What the trial asked last was expected to bring; empty if nothing says it."""
+        return self._optuna.why
+
     def has_more(self) -> bool:
         """Tell whether any config is left to ask."""
         return self._optuna.has_more

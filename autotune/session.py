@@ -2,18 +2,21 @@
 
 import logging
 import re
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from autotune.errors import StudyExistsError, StudyMismatchError
-from autotune.events import Listener, WorkersStarting
+from autotune.events import ConfigsForeseen, Listener, WorkersStarting
 from autotune.exports import read_config
-from autotune.optimizer.sampler import require_sampler
+from autotune.optimizer.frontier.prior import ConfigPrior
+from autotune.optimizer.sampler import FRONTIER, require_sampler
 from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.physics import foresee
 from autotune.planning import configs_of, study_began, within_blocks
 from autotune.prices.warnings import book_warnings
 from autotune.records import Budget, StudyRecord, StudySpec
@@ -307,8 +310,10 @@ def _tune(
     stop: StopSwitch,
 ) -> StudyResult:
     configs = configs_of(record)
+    foreseen = _foresee(workers, record, configs, listen)
     with opened_storage(settings.store) as storage:
-        optuna = OptunaStudy(storage, record.spec, configs, record.facts.quality_direction)
+        direction = record.facts.quality_direction
+        optuna = OptunaStudy(storage, record.spec, configs, direction, foreseen)
         tuner = Tuner(
             store=store,
             optuna=optuna,
@@ -318,6 +323,24 @@ def _tune(
             listen=listen,
         )
         return tuner.run(this_process(), configs)
+
+
+def _foresee(
+    workers: Workers,
+    record: StudyRecord,
+    configs: Sequence[TrainingConfig],
+    listen: Listener,
+) -> tuple[Sequence[ConfigPrior], Sequence[float]] | None:
+    """Return predictions for a sampler that uses them, and say how long they took."""
+    if record.spec.sampler != FRONTIER:
+        return None
+    began = time.monotonic()
+    found = foresee(workers, record, configs)
+    seconds = time.monotonic() - began
+    listen(ConfigsForeseen(num_configs=len(configs), seconds=seconds, reason=found.reason))
+    if found.priors is None or found.costs is None:
+        return None
+    return found.priors, found.costs
 
 
 def _require_same(record: StudyRecord, workers: Workers) -> None:

@@ -192,7 +192,14 @@ class Tuner:
             slot = self._workers.submit(self._trial_spec(trial.config, trial.lease))
             self._spending.trials += 1
             self._in_flight[trial.lease] = replace(trial, slot=slot)
-            self._listen(TrialStarted(number=trial.number, config=str(trial.config), slot=slot))
+            self._listen(
+                TrialStarted(
+                    number=trial.number,
+                    config=str(trial.config),
+                    slot=slot,
+                    why=self._ledger.why,
+                )
+            )
         elif trial.state == TrialState.MEASURED:
             self._order_quality(trial)
             self._tell_ready()

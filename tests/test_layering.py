@@ -61,7 +61,7 @@ ORDER = [
     {"optimizer", "workplace"},
     {"quality", "ledger", "confirming"},
     {"tuner"},
-    {"inspection", "planning", "checks"},
+    {"inspection", "planning", "checks", "physics"},
     {"technique_checks"},
     {"doctor", "session"},
     {"estimating"},

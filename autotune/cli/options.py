@@ -86,7 +86,10 @@ Objectives = Annotated[
     str | None,
     typer.Option(help="Of cost,throughput,quality; the first decides the recommendation."),
 ]
-Sampler = Annotated[str | None, typer.Option(help="Who proposes configs: tpe or random.")]
+Sampler = Annotated[
+    str | None,
+    typer.Option(help="Who proposes configs: frontier, tpe, gp, nsga2, random or grid."),
+]
 QualityRepeats = Annotated[
     int | None,
     typer.Option(help="Seeds over which the noise of quality is measured."),

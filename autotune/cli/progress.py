@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.events import (
+    ConfigsForeseen,
     Event,
     Heartbeat,
     Listener,
@@ -80,7 +81,10 @@ class Progress:
             self._write_quality(event)
         elif isinstance(event, Heartbeat):
             self._beat = event
-        elif not isinstance(event, TrialStarted):
+        elif isinstance(event, TrialStarted):
+            if event.why:
+                self._write(f"trial {event.number}: {event.config}: {event.why}")
+        else:
             self._write(_line_of(event))
         if self._live is not None and not isinstance(event, TrialStarted):
             self._live.update(self._panel())
@@ -178,9 +182,13 @@ def _told_line(trial: TrialRecord, study: StudyRecord) -> str:
     )
 
 
-def _line_of(event: WorkersStarting | TrialLost | PointRerun) -> str:
+def _line_of(event: WorkersStarting | ConfigsForeseen | TrialLost | PointRerun) -> str:
     if isinstance(event, WorkersStarting):
         return f"starting workers {event.where}"
+    if isinstance(event, ConfigsForeseen):
+        if event.reason:
+            return f"searching without predictions: {event.reason}"
+        return f"{event.num_configs} configs predicted in {event.seconds:.1f} s"
     return _lost_line(event) if isinstance(event, TrialLost) else _rerun_line(event)
 
 

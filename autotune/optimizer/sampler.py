@@ -9,19 +9,27 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.errors import SettingsError
+from autotune.optimizer.frontier.sampler import FrontierSampler
 from autotune.optimizer.trend import likely_to_fit, memory_features
 from search_spaces import KNOBS, KnobValue, TrainingConfig, did_you_mean
 
-SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
+FRONTIER = "frontier"
+GENERAL: dict[str, Callable[[int], BaseSampler]] = {
     # No constant liar: what is under way is closed here already, and the liar costs transactions.
     "tpe": lambda seed: TPESampler(multivariate=True, constant_liar=False, seed=seed),
+    "gp": lambda seed: GPSampler(seed=seed),
+    "nsga2": lambda seed: NSGAIISampler(seed=seed),
     "random": lambda seed: RandomSampler(seed=seed),
 }
+GRID = "grid"
+WRITING = frozenset({"gp", "nsga2"})
+"""Those that note something with a trial while they propose: it must be stored by then."""
+SAMPLERS = (FRONTIER, *GENERAL, GRID)
 
 
 def require_sampler(name: str) -> None:
@@ -32,6 +40,44 @@ def require_sampler(name: str) -> None:
     """
     if name not in SAMPLERS:
         raise SettingsError(f"no sampler {name!r}{did_you_mean(name, SAMPLERS)}")
+
+
+class GridOrder(BaseSampler):
+    """Proposes every config of a space in its order, whatever came of the others."""
+
+    def __init__(self, configs: Sequence[TrainingConfig]) -> None:
+        """Go through these configs."""
+        self._points = [config.as_dict() for config in configs]
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return nothing of its own; see BaseSampler."""
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the first config that no trial has; see BaseSampler."""
+        names = list(search_space)
+        tried = {
+            tuple(t.params[name] for name in names)
+            for t in study.get_trials(deepcopy=False)
+            if t.params.keys() >= search_space.keys()
+        }
+        found = (p for p in self._points if tuple(p[name] for name in names) not in tried)
+        first = next(found, self._points[0])
+        return {name: first[name] for name in names}
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return the first config's value; see BaseSampler."""
+        return self._points[0][param_name]
 
 
 class SpaceSampler(BaseSampler):
@@ -50,6 +96,8 @@ class SpaceSampler(BaseSampler):
         """
         self._inner = inner
         self._configs = list(configs)
+        self._frontier = inner if isinstance(inner, FrontierSampler) else None
+        self._is_steered = not isinstance(inner, GridOrder)
         self.distributions = knob_distributions(configs)
         self._index = {config: place for place, config in enumerate(configs)}
         points = [config.as_dict() for config in configs]
@@ -66,10 +114,22 @@ class SpaceSampler(BaseSampler):
         """Whether any config may still be asked."""
         return bool(self._is_open.any())
 
+    @property
+    def why(self) -> str:
+        """What the latest proposal was expected to bring; empty where the sampler knows not."""
+        choice = None if self._frontier is None else self._frontier.last
+        if choice is None:
+            return ""
+        if choice.gain is None:
+            return f"first of the expected front, {choice.fits:.0%} likely to fit"
+        return f"expected to add {choice.gain:.1%} to the front, {choice.fits:.0%} likely to fit"
+
     def close_configs(self, configs: Collection[TrainingConfig]) -> None:
         """Never ask these configs again, except when they are enqueued."""
         for config in configs:
             self._is_open[self._index[config]] = False
+        if self._frontier is not None:
+            self._frontier.close_configs(configs)
 
     def open_configs(self) -> list[TrainingConfig]:
         """Return the configs that may still be asked."""
@@ -133,10 +193,15 @@ class SpaceSampler(BaseSampler):
         return tuple(params[name] for name in self.distributions)
 
     def _nearest_open(self, proposal: dict[str, Any]) -> TrainingConfig:
-        """Return the open config nearest to a proposal, of the likely ones if there are any."""
+        """Return the open config nearest to a proposal, of the likely ones if there are any.
+
+        What the frontier model proposes is open already, and weighed with its memory.
+        """
+        if self._frontier is not None and self._frontier.last is not None:
+            return self.config_of(proposal)
         tried, violations = list(self._memory), list(self._memory.values())
         wanted = self._is_open & likely_to_fit(self._features, tried, violations)
-        if not wanted.any():
+        if not (self._is_steered and wanted.any()):
             wanted = self._is_open
         distance = np.abs(self._grid - self._position(proposal)).sum(axis=1)
         distance[~wanted] = np.inf

@@ -13,7 +13,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.errors import StudyMismatchError
 from autotune.objective import LIKELY_CONSTRAINTS, Verdict, direction_of, value_of, worst_value
-from autotune.optimizer.sampler import SAMPLERS, SpaceSampler, require_sampler
+from autotune.optimizer.frontier.prior import ConfigPrior, Target
+from autotune.optimizer.frontier.sampler import FrontierSampler
+from autotune.optimizer.sampler import (
+    FRONTIER,
+    GENERAL,
+    GRID,
+    WRITING,
+    GridOrder,
+    SpaceSampler,
+    knob_distributions,
+    require_sampler,
+)
 from autotune.records import Objective, Scores, StudySpec
 from autotune.store.engine import engine_options, normalise_url, open_engine, tune_sqlite
 from autotune.store.faults import database_faults
@@ -82,6 +93,7 @@ class OptunaStudy:
         spec: StudySpec,
         configs: Sequence[TrainingConfig],
         quality_direction: Direction,
+        foreseen: tuple[Sequence[ConfigPrior], Sequence[float]] | None = None,
     ) -> None:
         """Begin the study of a spec, or go on with it.
 
@@ -90,6 +102,7 @@ class OptunaStudy:
             spec: Of the study.
             configs: Every config that may be asked.
             quality_direction: Of the quality objective.
+            foreseen: Prediction and cost of each config, for a sampler that uses them.
 
         Raises:
             SettingsError: No such sampler.
@@ -97,11 +110,14 @@ class OptunaStudy:
         """
         self._objectives = spec.objectives
         self._quality_direction = quality_direction
+        self._foreseen = foreseen
         self._storage = storage
         self._study = self._open(storage, spec)
         self._study_id = storage.get_study_id_from_name(spec.name)
         self._sampler = self._make_sampler(spec, configs)
+        self._is_writing = spec.sampler in WRITING
         self._study.sampler = self._sampler
+        self._is_enqueued_last = False
         self._asked: dict[int, _Asked] = {}
         self._next_number = len(self._study.get_trials(deepcopy=False))
         self._num_waiting = len(self._frozen(TrialState.WAITING))
@@ -117,6 +133,11 @@ class OptunaStudy:
         """Whether a config is enqueued, or any is left that the sampler may propose."""
         return self._num_waiting > 0 or self._sampler.has_open
 
+    @property
+    def why(self) -> str:
+        """What the config asked last was expected to bring; empty if nothing says it."""
+        return "" if self._is_enqueued_last else self._sampler.why
+
     def enqueue(self, config: TrainingConfig, attempt: int = 1) -> int:
         """Have a config asked before the sampler's own proposals; return its trial's number."""
         values = config.as_dict()
@@ -128,6 +149,7 @@ class OptunaStudy:
 
     def ask(self) -> tuple[int, TrainingConfig, int]:
         """Return the next trial: its number, config and attempt. It is RUNNING from now on."""
+        self._is_enqueued_last = self._num_waiting > 0
         number, asked, attempt = self._ask_enqueued() if self._num_waiting else self._ask_sampler()
         assert asked.config is not None
         self._asked[number] = asked
@@ -205,8 +227,12 @@ class OptunaStudy:
         return self._asked[number]
 
     def _ask_enqueued(self) -> tuple[int, _Asked, int]:
-        trial = self._study.ask(fixed_distributions=self._sampler.distributions)
+        asked = self._ask_in_steps()
         self._num_waiting -= 1
+        return asked
+
+    def _ask_in_steps(self) -> tuple[int, _Asked, int]:
+        trial = self._study.ask(fixed_distributions=self._sampler.distributions)
         config = self._sampler.config_of(trial.params)
         attempt = int(trial.user_attrs.get(_ATTEMPT, 1))
         return trial.number, _Asked(trial._trial_id, config, {}), attempt
@@ -216,6 +242,8 @@ class OptunaStudy:
 
         One transaction instead of one for each parameter and constraint, and no half asked trial.
         """
+        if self._is_writing:
+            return self._ask_in_steps()
         distributions = self._sampler.distributions
         blank = create_trial(state=TrialState.RUNNING)
         self._sampler.before_trial(self._study, blank)
@@ -291,10 +319,37 @@ class OptunaStudy:
     def _make_sampler(self, spec: StudySpec, configs: Sequence[TrainingConfig]) -> SpaceSampler:
         require_sampler(spec.sampler)
         # A resumed study must not draw again what it drew before.
-        seed = spec.seed + 1_000_003 * len(self._study.get_trials(deepcopy=False))
+        seed = (spec.seed + 1_000_003 * len(self._study.get_trials(deepcopy=False))) % 2**32
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            return SpaceSampler(SAMPLERS[spec.sampler](seed % 2**32), configs)
+            if spec.sampler == FRONTIER:
+                return SpaceSampler(self._frontier(spec, configs, seed), configs)
+            if spec.sampler == GRID:
+                return SpaceSampler(GridOrder(configs), configs)
+            return SpaceSampler(GENERAL[spec.sampler](seed), configs)
+
+    def _frontier(
+        self, spec: StudySpec, configs: Sequence[TrainingConfig], seed: int
+    ) -> FrontierSampler:
+        directions = [direction_of(o, self._quality_direction) for o in spec.objectives]
+        priors, costs = self._foreseen or (None, None)
+        targets = [
+            Target(
+                name=str(objective),
+                is_minimized=direction == Direction.MINIMIZE,
+                predicted=costs if objective == Objective.COST else None,
+            )
+            for objective, direction in zip(spec.objectives, directions, strict=True)
+        ]
+        return FrontierSampler(
+            configs,
+            knob_distributions(configs),
+            objectives=targets,
+            priors=priors,
+            memory_budget_bytes=spec.memory_budget_bytes,
+            numerics=[config.numerics_class(spec.space.num_devices) for config in configs],
+            seed=seed,
+        )
 
 
 def _listed(objectives: Sequence[str], directions: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import statistics
 import sys
 from dataclasses import replace
 
-from autotune.estimating import graphs_to_trace
+from autotune.physics import graphs_to_trace
 from autotune.predict.predictor import Job, Prediction, Predictor
 from autotune.predict.speed import speed_of
 from search_spaces import SearchSpace, TrainingConfig, load_space
