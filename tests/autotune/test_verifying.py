@@ -36,7 +36,7 @@ class Scripted:
         spec = self.specs[-1]
         is_larger = spec.config == BEST and spec.through != Through.TRIAL
         found = ran(peak=500 if is_larger else 400)
-        return [Finished(trial_id=spec.trial_id, measurement=found)]
+        return [Finished(trial_id=spec.trial_id, slot="slot", measurement=found)]
 
 
 @pytest.fixture
