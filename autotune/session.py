@@ -133,7 +133,7 @@ def resume_study(
         _require_workload(begun)
         listen(WorkersStarting(where=_where(begun)))
         with opened_workers(begun) as workers:
-            _require_same(record, workers)
+            require_same(record, workers)
             listen(study_began(record, workers.num_slots, record.spec.space))
             return record, _tune(settings, store, workers, record, listen=listen, stop=stop)
 
@@ -343,7 +343,12 @@ def _foresee(
     return found.priors, found.costs
 
 
-def _require_same(record: StudyRecord, workers: Workers) -> None:
+def require_same(record: StudyRecord, workers: Workers) -> None:
+    """Refuse another workload, or another environment, than a study was begun with.
+
+    Raises:
+        StudyMismatchError: It is another; the message names both.
+    """
     environment = workers.environment()
     differences = record.environment.differences(environment)
     if differences:

@@ -10,16 +10,9 @@ LAYERS = ["search_spaces", "trials", "autotune"]  # each may import only those b
 TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
-        *(
-            "adapters",
-            "applying",
-            "blocks",
-            "byte_gpt",
-            "checkpointing",
-            "contract",
-            "deepseek",
-            "engines",
-        ),
+        *("adapters", "applying", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek"),
+        *("engines", "handed", "through_torch", "through_transformers", "through_trial"),
+        *("verifying",),
         *("description", "evaluation", "fake_ledger", "fsdp", "huggingface", "language"),
         *("low_bit", "memory", "optimizers", "pretrained", "profiling", "ranks", "rehearsal"),
         *("runner", "samples", "techniques", "trace_task", "tracing", "training", "transformer"),
@@ -28,7 +21,10 @@ TRIALS_WITH_TORCH = {
 }
 DOORS = {
     "torch": TRIALS_WITH_TORCH,
-    "transformers": {"trials/pretrained.py", "trials/deepseek.py"},
+    "transformers": {
+        *("trials/pretrained.py", "trials/deepseek.py", "trials/through_transformers.py"),
+    },
+    "accelerate": {"trials/through_accelerate.py"},
     "huggingface_hub": {"trials/pretrained.py", "trials/deepseek.py"},
     "sklearn": set(),
     "bitsandbytes": {"trials/low_bit.py"},
@@ -55,6 +51,7 @@ ORDER = [
     {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"}
     | {"prices"},
     {"reruns", "events"},
+    {"verdicts"},
     {"documents", "needs", "predict"},
     {"exports"},
     {"store", "workers"},
@@ -64,7 +61,7 @@ ORDER = [
     {"inspection", "planning", "checks", "physics"},
     {"technique_checks"},
     {"doctor", "session"},
-    {"estimating"},
+    {"estimating", "verifying"},
     {"cli"},
 ]
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]

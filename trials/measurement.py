@@ -206,6 +206,23 @@ class QualityReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a training through another program did beside taking time and memory.
+
+    Attributes:
+        through: The program.
+        losses: Mean loss of each optimizer step, the first ones on the worst-case batch.
+        quality: What the evaluation after them said.
+        checkpoint_bytes: What saving after them wrote.
+    """
+
+    through: str
+    losses: tuple[float, ...]
+    quality: float
+    checkpoint_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
     """What a workload is, read from one real build of it.
 
@@ -271,13 +288,14 @@ class Measurement:
     Attributes:
         outcome: How the trial ended.
         failure: Why it did not complete.
-        timing: Under ``Task.MEASURE``, completed.
-        memory: Under ``Task.MEASURE``; with a failure, as far as it came.
+        timing: Under ``Task.MEASURE`` and ``Task.VERIFY``, completed.
+        memory: Under ``Task.MEASURE`` and ``Task.VERIFY``; with a failure, as far as it came.
         quality: Under ``Task.QUALITY``, completed.
         facts: Under ``Task.DESCRIBE`` and ``Task.TRACE``, completed.
         trace: Under ``Task.TRACE``, completed.
         profile: Under ``Task.PROFILE``, completed.
         environment: Under ``Task.ENVIRONMENT``, completed.
+        verification: Under ``Task.VERIFY``, completed.
         process_seconds: Wall time of the trial process, start to end.
         start_seconds: From the request to the first line of code in the process.
         num_ranks: Processes that trained together: the timing is of all, memory of the fullest.
@@ -292,6 +310,7 @@ class Measurement:
     trace: WorkloadTrace | None = None
     profile: Profile | None = None
     environment: Environment | None = None
+    verification: Verification | None = None
     process_seconds: float = 0.0
     start_seconds: float = 0.0
     num_ranks: int = 1

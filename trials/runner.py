@@ -56,6 +56,7 @@ from trials.training import (
     train_step,
 )
 from trials.trial import Trial
+from trials.verifying import verify
 from trials.workload import Batch, Workload, load_workload
 
 
@@ -311,6 +312,7 @@ TASKS: dict[Task, Callable[[Trial], Measurement]] = {
     Task.DESCRIBE: _describe,
     Task.TRACE: _trace,
     Task.ENVIRONMENT: _environment,
+    Task.VERIFY: verify,
 }
 
 

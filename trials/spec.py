@@ -23,6 +23,7 @@ class Task(StrEnum):
     describe     build the workload once and say what it is
     trace        say what it is, and what its passes take, without memory for either
     environment  say what the device and its software are; needs no workload
+    verify       train as an exported file says, through the program that it is for
     """
 
     MEASURE = "measure"
@@ -31,6 +32,16 @@ class Task(StrEnum):
     DESCRIBE = "describe"
     TRACE = "trace"
     ENVIRONMENT = "environment"
+    VERIFY = "verify"
+
+
+class Through(StrEnum):
+    """Who trains as an exported file says; ``trial`` is a trial's own loop."""
+
+    TRIAL = "trial"
+    TORCH = "torch"
+    TRANSFORMERS = "transformers"
+    ACCELERATE = "accelerate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +95,9 @@ class TrialSpec:
         quality_samples: Samples trained before evaluation, under ``Task.QUALITY``.
         profile_folder: Where ``Task.PROFILE`` puts its files, on the machine that runs it.
         traced: Configs whose data type and adapters ``Task.TRACE`` traces.
+        through: Who trains under ``Task.VERIFY``.
+        handed: Text of the files that it reads, by name.
+        handed_steps: Optimizer steps that it takes.
     """
 
     workload: str
@@ -105,6 +119,9 @@ class TrialSpec:
     quality_samples: int = 0
     profile_folder: str | None = None
     traced: tuple[TrainingConfig, ...] = ()
+    through: Through | None = None
+    handed: dict[str, str] = field(default_factory=dict)
+    handed_steps: int = 10
 
     def __post_init__(self) -> None:
         """Reject limits under which nothing could run."""
@@ -118,6 +135,8 @@ class TrialSpec:
             raise SpecError(f"rank={self.rank}: from 0 to num_ranks={self.num_ranks}, less 1")
         if self.task == Task.PROFILE and self.profile_folder is None:
             raise SpecError("task=profile: needs profile_folder, where its files go")
+        if self.task == Task.VERIFY and self.through is None:
+            raise SpecError("task=verify: needs through, the program that trains")
 
     @property
     def device_kind(self) -> str:

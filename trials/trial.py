@@ -36,7 +36,7 @@ class Trial:
     def take_device(self) -> None:
         """Hold the GPU for this process alone; a CPU slot owns its cores already."""
         self.enter("device")
-        if self.spec.task in (Task.MEASURE, Task.QUALITY, Task.PROFILE):
+        if self.spec.task in (Task.MEASURE, Task.QUALITY, Task.PROFILE, Task.VERIFY):
             self.hold_gpu()
         self.enter("load")
 

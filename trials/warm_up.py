@@ -12,7 +12,7 @@ from trials.training import begin_training, train_step
 from trials.workload import Batch, Workload
 
 
-class _TinyWorkload(Workload):
+class TinyWorkload(Workload):
     """One small layer: its only purpose is to run every kind of code that a trial runs."""
 
     def build(self) -> nn.Module:
@@ -50,7 +50,7 @@ def warm_up_process(
     lazily imported modules, code pages, library handles. It would else count as the trial's.
     """
     tiny = config.with_knobs({"micro_batch_size": 2, "accumulation_steps": 1})
-    workload = _TinyWorkload()
+    workload = TinyWorkload()
     state = begin_training(workload, tiny, device, nvme_folder, ranks)
     for _ in range(2):
         train_step(state, workload.batches(2, seed=0))

@@ -216,6 +216,29 @@ def best(
 
 
 @app.command()
+def verify(
+    study: opt.StudyName,
+    number: Annotated[
+        int | None,
+        typer.Option("--trial", help="This trial alone; else the best, then the next."),
+    ] = None,
+    through: Annotated[
+        str, typer.Option(help="Who trains: torch, transformers or accelerate.")
+    ] = "torch",
+    repeats: Annotated[int, typer.Option(min=1, help="Runs, each in a process of its own.")] = 5,
+    store: opt.Store = None,
+    local: opt.Local = None,
+    ray_address: opt.RayAddress = None,
+    settings_file: opt.SettingsFile = None,
+) -> None:
+    """Train a few steps with what is exported, and hold them against the trial."""
+    leave_on_interrupt()
+    from autotune.cli.verifying import verify_and_show
+
+    verify_and_show(_settings(locals()), number=number, through=through, repeats=repeats)
+
+
+@app.command()
 def reprice(
     study: opt.StudyName,
     prices: opt.Prices = None,

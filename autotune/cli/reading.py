@@ -25,6 +25,8 @@ from autotune.store.migrate import migrate
 from autotune.store.reader import StoreReader
 from autotune.store.sql import SqlStore
 from autotune.summary import against_baseline, baseline_of, shown_state, stopped_text
+from autotune.verdicts import headline, is_verified, verified_text
+from autotune.verifying import verdicts_of
 from trials.codec import to_plain
 
 
@@ -85,10 +87,13 @@ def show_best(settings: Settings, output: Output) -> None:
         study, found = _front(store, _name(settings))
         baseline = baseline_of(store.trials(_name(settings)), study)
         reruns = _reruns(store, study)
-    chosen = recommend(found, study.spec.objectives, study.facts.quality_direction)
+        verdicts = {trial.number: verdicts_of(store, study, trial) for trial in found}
+    holding = [trial for trial in found if is_verified(verdicts[trial.number]) is not False]
+    chosen = recommend(holding or found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
     best = [trial for trial in found if trial.number == chosen.number]
     document = trial_document(best[0], study, rerun=reruns.get(chosen.number))
+    document["verified"] = is_verified(verdicts[chosen.number])
     document["recommendation"] = chosen.reason
     if output == Output.JSON:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -96,14 +101,27 @@ def show_best(settings: Settings, output: Output) -> None:
         write_documents([document], output, trial_columns(study))
     else:
         front_table(study, best, chosen.number)
-        sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+        label = headline(verdicts[chosen.number])
+        sys.stdout.write(f"{label}: trial {chosen.number}, {chosen.reason}.\n")
         sys.stdout.write(verdict_text(best[0], reruns))
-        if baseline is not None:
-            words = against_baseline(best[0], baseline, study.spec.memory_budget_bytes)
-            sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
-            savings = savings_of(best[0], baseline)
-            if savings is not None:
-                sys.stdout.write(f"How sure, {savings}.\n")
+        for number, found_of in verdicts.items():
+            if number != chosen.number and is_verified(found_of) is False:
+                sys.stdout.write(f"Trial {number}: {verified_text(study.spec.name, found_of)}")
+        sys.stdout.write(verified_text(study.spec.name, verdicts[chosen.number]))
+        _tell_against_baseline(best[0], baseline, study)
+
+
+def _tell_against_baseline(
+    best: TrialRecord, baseline: TrialRecord | None, study: StudyRecord
+) -> None:
+    """Write what the recommended point gains on the config of today, and how sure that is."""
+    if baseline is None:
+        return
+    words = against_baseline(best, baseline, study.spec.memory_budget_bytes)
+    sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")
+    savings = savings_of(best, baseline)
+    if savings is not None:
+        sys.stdout.write(f"How sure, {savings}.\n")
 
 
 def migrate_store(settings: Settings) -> None:

@@ -34,6 +34,7 @@ from autotune.summary import (
     resting_bytes,
 )
 from autotune.tuner import StudyResult
+from autotune.verdicts import headline, verified_text
 from search_spaces import OffloadTarget
 from trials.codec import to_plain
 from trials.errors import TrialSetupError
@@ -199,9 +200,10 @@ def _result_tables(study: StudyRecord, result: StudyResult) -> None:
         sys.stdout.write(f"no point yet{waiting}\n")
         return
     front_table(study, result.front, chosen.number)
-    sys.stdout.write(f"Recommended: trial {chosen.number}, {chosen.reason}.\n")
+    sys.stdout.write(f"{headline({})}: trial {chosen.number}, {chosen.reason}.\n")
     best = next(trial for trial in result.front if trial.number == chosen.number)
     sys.stdout.write(verdict_text(best, result.reruns))
+    sys.stdout.write(verified_text(study.spec.name, {}))
     if result.baseline is not None:
         words = against_baseline(best, result.baseline, study.spec.memory_budget_bytes)
         sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")

@@ -284,7 +284,7 @@ def test_a_config_that_does_not_fit_again_is_not_recommended(tmp_path):
     (refuted,) = re.findall(
         r"^Trial (\d+) is not recommended: run a second time, out of", done.stdout, re.M
     )
-    (chosen,) = re.findall(r"^Recommended: trial (\d+), ", done.stdout, re.M)
+    (chosen,) = re.findall(r"^Best measured: trial (\d+), ", done.stdout, re.M)
     assert re.search(r"^Confirmed by a second run: peak .* samples/s[.;]", done.stdout, re.M)
     trials = {t["trial"]: t for t in document("trials", "again", store=path)}
     assert len(trials) == 4

@@ -171,7 +171,7 @@ def test_best_says_why_in_every_form(filled, capsys):
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert row["recommendation"].startswith(why)
     assert run_command(["best", "study"]) == 0
-    assert f"Recommended: trial 0, {why}" in capsys.readouterr().out
+    assert f"Best measured: trial 0, {why}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["trials", "front", "best"])
