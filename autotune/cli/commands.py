@@ -307,6 +307,22 @@ def sensitivity(
 
 
 @app.command()
+def report(
+    study: opt.StudyName,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Page to write; STUDY.html if left out."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    store: opt.Store = None,
+) -> None:
+    """Write a study as one HTML page that needs no network. Runs and changes nothing."""
+    from autotune.cli.reporting import write_report
+
+    write_report(_settings(locals()), to, replaces=force)
+
+
+@app.command()
 def export(
     study: opt.StudyName,
     form: Annotated[
