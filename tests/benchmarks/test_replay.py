@@ -143,6 +143,27 @@ def test_an_unknown_sampler_is_refused_by_name():
         sampler_maker("magic")
 
 
+def test_a_sampler_of_ones_own_is_named_by_its_place():
+    assert sampler_maker("tests.benchmarks.replay.samplers:Rule") is Rule
+    with pytest.raises(TableError, match=r"no sampler 'tests\.benchmarks:Missing'"):
+        sampler_maker("tests.benchmarks:Missing")
+
+
+def test_a_sampler_may_be_given_the_inverted_prior(table):
+    given = {}
+
+    def make(found, seed):
+        given["priors"] = [entry.prior for entry in found.entries]
+        return Rule(found, seed)
+
+    SAMPLERS["looks"] = make
+    try:
+        sampler_maker("looks@inverted")(table, 0)
+    finally:
+        del SAMPLERS["looks"]
+    assert given["priors"] == [entry.prior for entry in table.with_inverted_prior().entries]
+
+
 def test_a_kept_study_is_not_replayed(table, yardstick, tmp_path):
     path = tmp_path / "kept.jsonl"
     key = StudyKey(table=table.hash, sampler="random", seed=1, trials=40)

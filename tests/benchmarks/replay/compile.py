@@ -82,7 +82,7 @@ def _header(recipe: Recipe, log: RunLog, budget: int, environment: Environment) 
         date=log.begun.begun_at[:10],
         how=(
             f"every config ran without a budget, up to {passes} times, and its fastest run is "
-            "here; those that peaked above 85 % of the budget ran again under it"
+            "here; those that peaked above nine tenths of the budget ran again under it"
         ),
     )
 

@@ -1,5 +1,6 @@
 """What searches a table: anything that asks places in it and is told what is there."""
 
+import importlib
 import random
 import warnings
 from collections.abc import Callable
@@ -198,12 +199,35 @@ FIXED = {"rule"}
 """Those that do not depend on the seed."""
 
 
+INVERTED = "@inverted"
+"""Behind a sampler's name: it is given the prior turned round."""
+
+
 def sampler_maker(name: str) -> Maker:
     """Return how a sampler is made.
+
+    Args:
+        name: One of ``SAMPLERS``, or ``module:function`` of a maker of one's own; with
+            ``@inverted`` behind it, its table has the prior inverted.
 
     Raises:
         TableError: There is no such sampler.
     """
+    if name.endswith(INVERTED):
+        make = sampler_maker(name.removesuffix(INVERTED))
+        return lambda table, seed: make(table.with_inverted_prior(), seed)
+    if ":" in name:
+        return _imported(name)
     if name not in SAMPLERS:
-        raise TableError(f"no sampler {name!r}; there are {', '.join(SAMPLERS)}")
+        known = ", ".join(SAMPLERS)
+        raise TableError(f"no sampler {name!r}; there are {known}, and module:function")
     return SAMPLERS[name]
+
+
+def _imported(name: str) -> Maker:
+    module, _, function = name.partition(":")
+    try:
+        maker: Maker = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise TableError(f"no sampler {name!r}: {error}") from error
+    return maker
