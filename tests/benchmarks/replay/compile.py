@@ -80,11 +80,17 @@ def _header(recipe: Recipe, log: RunLog, budget: int, environment: Environment) 
         noise=_noise(log),
         environment=Environment(**{**_fields(environment), "missing": ()}),
         date=log.begun.begun_at[:10],
-        how=(
-            f"every config ran without a budget, up to {passes} times, and its fastest run is "
-            "here; those that peaked above nine tenths of the budget ran again under it"
-        ),
+        how=_how(recipe, passes),
     )
+
+
+def _how(recipe: Recipe, passes: int) -> str:
+    words = (
+        f"every config ran without a budget, up to {passes} times, and its fastest run is here; "
+        "those that peaked above nine tenths of the budget ran again under it"
+    )
+    modules = ", ".join(recipe.preload)
+    return f"{words}; {modules} were imported once for all trials" if modules else words
 
 
 def _fields(environment: Environment) -> dict[str, object]:
