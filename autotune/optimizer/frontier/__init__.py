@@ -1,0 +1,1 @@
+"""A sampler that starts from predictions and lets measurements correct them."""

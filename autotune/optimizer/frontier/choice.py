@@ -1,0 +1,102 @@
+"""Which config to try next: the gain expected of each, weighed with its risk and its cost."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.optimizer.frontier.gain import hypervolume, improvement, is_beaten
+
+Array = NDArray[np.float64]
+MARGIN = 0.1
+"""Of the front's range, by which the reference point is beyond it."""
+CAUTION = 2.0
+"""Power of the probability of fitting."""
+THRIFT = 0.3
+"""Power of a trial's time: 1 would count seconds alone, 0 trials alone."""
+LEADING = 0.3
+"""What a relative gain in the first objective counts for, beside that in hypervolume."""
+LIKELY = 0.5
+
+
+class Outlook(NamedTuple):
+    """What is expected of every config; less is better.
+
+    Attributes:
+        draws: Equally likely objectives: (draws, configs, objectives).
+        means: (configs, objectives).
+        fits: Probability to keep to the memory budget: (configs,).
+        seconds: Expected of a trial: (configs,), or None if unknown.
+        is_open: Whether a config may be asked: (configs,).
+    """
+
+    draws: Array
+    means: Array
+    fits: Array
+    seconds: Array | None
+    is_open: NDArray[np.bool_]
+
+
+class Choice(NamedTuple):
+    """A config to try.
+
+    Attributes:
+        row: Of the config.
+        gain: Expected gain in hypervolume, relative to what is there.
+        fits: Probability to keep to the memory budget.
+        losses: Expected objectives, less being better.
+    """
+
+    row: int
+    gain: float
+    fits: float
+    losses: tuple[float, ...]
+
+
+def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choice:
+    """Return the open config with the best expected gain.
+
+    Args:
+        outlook: Of every config.
+        front: Objectives of what was measured and fits: (trials, objectives).
+        running: Rows of the trials under way: they count as what is expected of them.
+    """
+    expected = [row for row in running if outlook.fits[row] >= LIKELY]
+    have = np.concatenate([front, outlook.means[expected]])
+    low, scale = _range(outlook, have)
+    reference = np.full(len(low), 1 + MARGIN)
+    scaled = (have - low) / scale
+    scaled = scaled[~is_beaten(scaled)]
+    open_rows = np.flatnonzero(outlook.is_open)
+    draws = (outlook.draws[:, open_rows] - low) / scale
+    flat = draws.reshape(-1, draws.shape[2])
+    gains = improvement(flat, scaled, reference).reshape(draws.shape[:2]).mean(axis=0)
+    present = max(hypervolume(scaled, reference), 1e-9)
+    best = min([float(reference[0]), *scaled[:, 0]])
+    leads = np.maximum(best - draws[:, :, 0], 0.0).mean(axis=0)
+    fits = outlook.fits[open_rows]
+    worth = (gains + LEADING * leads) * fits**CAUTION
+    if outlook.seconds is not None:
+        worth = worth / outlook.seconds[open_rows] ** THRIFT
+    if (fits >= LIKELY).any():
+        worth = np.where(fits >= LIKELY, worth, worth * 1e-3)
+    place = int(worth.argmax())
+    if worth[place] <= 0:
+        place = int((fits - 1e-3 * draws.mean(axis=(0, 2))).argmax())
+    row = int(open_rows[place])
+    gain = float(gains[place] * fits[place] / present)
+    means = tuple(float(value) for value in outlook.means[row])
+    return Choice(row=row, gain=gain, fits=float(fits[place]), losses=means)
+
+
+def _range(outlook: Outlook, have: Array) -> tuple[Array, Array]:
+    """Return where the front begins and how far it goes, by measurements and expectations."""
+    likely = outlook.is_open & (outlook.fits >= LIKELY)
+    points = np.concatenate([have, outlook.means[likely]])
+    if len(points) == 0:
+        points = outlook.means
+    front = points[~is_beaten(points)]
+    low, high = front.min(axis=0), front.max(axis=0)
+    least = 1e-3 * np.maximum(np.abs(low), 1e-12)
+    return low, np.maximum(high - low, least)

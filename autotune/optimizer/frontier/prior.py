@@ -1,0 +1,35 @@
+"""What is known of configs before any trial."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPrior:
+    """A prediction of one config; what is None is not predicted.
+
+    Attributes:
+        peak_device_bytes: Of device memory.
+        step_seconds: Of an optimizer step.
+        trial_seconds: Of a whole trial.
+    """
+
+    peak_device_bytes: float | None = None
+    step_seconds: float | None = None
+    trial_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """An objective.
+
+    Attributes:
+        name: ``throughput``, ``cost``, ``quality`` or ``peak_memory``.
+        is_minimized: Whether less is better.
+        predicted: Of every config, above 0, up to a constant factor; None when the sampler
+            shall derive it from the configs' priors, which it can but for quality.
+    """
+
+    name: str
+    is_minimized: bool
+    predicted: Sequence[float] | None = None
