@@ -184,6 +184,22 @@ def _nehvi(table: Table, seed: int) -> Sampler:
     return PlainNehvi(table, seed)
 
 
+def _ours(table: Table, seed: int) -> Sampler:
+    from tests.benchmarks.replay.ours import with_prior  # it builds on this module
+
+    return with_prior(table, seed)
+
+
+def _ours_without_prior(table: Table, seed: int) -> Sampler:
+    from tests.benchmarks.replay.ours import without_prior
+
+    return without_prior(table, seed)
+
+
+def _ours_misled(table: Table, seed: int) -> Sampler:
+    return _ours(table.with_inverted_prior(), seed)
+
+
 SAMPLERS: dict[str, Maker] = {
     "random": RandomOrder,
     "tpe": _quietly(lambda seed: TPESampler(seed=seed)),
@@ -192,6 +208,9 @@ SAMPLERS: dict[str, Maker] = {
     "gp": _quietly(lambda seed: GPSampler(seed=seed)),
     "qlognehvi": _nehvi,
     "rule": Rule,
+    "frontier": _ours,
+    "frontier-no-prior": _ours_without_prior,
+    "frontier@inverted": _ours_misled,
 }
 SLOW = {"gp", "qlognehvi"}
 """Those that take a second or more for each trial."""
@@ -213,15 +232,15 @@ def sampler_maker(name: str) -> Maker:
     Raises:
         TableError: There is no such sampler.
     """
+    if name in SAMPLERS:
+        return SAMPLERS[name]
     if name.endswith(INVERTED):
         make = sampler_maker(name.removesuffix(INVERTED))
         return lambda table, seed: make(table.with_inverted_prior(), seed)
     if ":" in name:
         return _imported(name)
-    if name not in SAMPLERS:
-        known = ", ".join(SAMPLERS)
-        raise TableError(f"no sampler {name!r}; there are {known}, and module:function")
-    return SAMPLERS[name]
+    known = ", ".join(SAMPLERS)
+    raise TableError(f"no sampler {name!r}; there are {known}, and module:function")
 
 
 def _imported(name: str) -> Maker:
