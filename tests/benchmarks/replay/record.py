@@ -5,7 +5,8 @@
 nothing is lacking. It may be killed at any time: what ran is in the log.
 
 Each config runs without a budget, K times. Under each budget of the recipe those run again whose
-peak was above nine tenths of it; the others fit. Five configs run three times for the noise.
+peak was above nine tenths of it; the others fit. Five configs run three times for the noise;
+later passes begin with the fastest.
 """
 
 import argparse
@@ -90,8 +91,8 @@ def _lacking(
         some = shuffled[:REPEATED_CONFIGS]
         yield from log.missing([Job(config=config, repeat=repeat) for config in some])
     for repeat in range(1, passes):
-        again = random.Random(ORDER_SEED + repeat).sample(configs, len(configs))
-        yield from log.missing([Job(config=config, repeat=repeat) for config in again])
+        fastest_first = sorted(shuffled, key=lambda config: -_first_rate(log, config))
+        yield from log.missing([Job(config=config, repeat=repeat) for config in fastest_first])
 
 
 def _may_not_fit(log: RunLog, config: TrainingConfig, budget: int) -> bool:
@@ -113,6 +114,11 @@ def _quality_jobs(log: RunLog, configs: list[TrainingConfig]) -> Iterator[Job]:
     for place, run in enumerate(fastest.values()):
         for seed in range(QUALITY_SEEDS if place == 0 else 1):
             yield Job(config=run.job.config, task=Task.QUALITY, repeat=seed)
+
+
+def _first_rate(log: RunLog, config: TrainingConfig) -> float:
+    run = log.by_job.get(Job(config=config))
+    return 0.0 if run is None or run.measurement.timing is None else _rate(run)
 
 
 def _rate(run: Run) -> float:
