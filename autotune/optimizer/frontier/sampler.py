@@ -263,7 +263,7 @@ def _column(priors: Sequence[ConfigPrior] | None, name: str) -> Array | None:
     if not known:
         return None
     middle = float(np.median(known))
-    return np.log(np.array([middle if value is None else value for value in values], dtype=float))
+    return np.asarray(np.log([middle if value is None else float(value) for value in values]))
 
 
 def _by_class(features: Array, classes: Sequence[Hashable]) -> Array:

@@ -1,0 +1,1 @@
+"""Samplers against each other on tables of trials that really ran."""
