@@ -25,6 +25,7 @@ def trial_document(
     *,
     is_driven: bool = False,
     rerun: Rerun | None = None,
+    is_verified: bool | None = None,
 ) -> dict[str, Any]:
     """Return a trial under the keys that scripts rely on; a value not measured is None.
 
@@ -33,6 +34,7 @@ def trial_document(
         study: Its study.
         is_driven: Whether a living driver runs the study, and so the trials under way.
         rerun: What a second run said of it.
+        is_verified: What training with its export said of it; None where nothing did.
     """
     measurement = trial.measurement
     timing = None if measurement is None else measurement.timing
@@ -49,6 +51,7 @@ def trial_document(
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "measured": trial.is_measured,
         "confirmed": None if rerun is None else rerun.is_confirmed,
+        "verified": is_verified,
         "reason": trial.reason,
         "throughput_samples_per_second": None if timing is None else timing.samples_per_second,
         "step_seconds": None

@@ -48,13 +48,20 @@ def show_trials(settings: Settings, output: Output) -> None:
     with closing(StoreReader.open(settings.store)) as reader, reader.snapshot() as store:
         study, found, is_driven = store.study(name), store.trials(name), name in store.driven()
         reruns = _reruns(store, study)
+        verified = _verified(store, study)
     if study.state == StudyState.RUNNING and not is_driven:
         sys.stderr.write(f"study {name}: {stopped_text(name)}\n")
     if output == Output.TABLE:
         trials_table(study, found, is_driven, reruns)
         return
     documents = [
-        trial_document(trial, study, is_driven=is_driven, rerun=reruns.get(trial.number))
+        trial_document(
+            trial,
+            study,
+            is_driven=is_driven,
+            rerun=reruns.get(trial.number),
+            is_verified=verified.get(trial.number),
+        )
         for trial in found
     ]
     write_documents(documents, output, trial_columns(study))
@@ -70,10 +77,16 @@ def show_front(settings: Settings, output: Output) -> None:
         study, found = _front(store, _name(settings))
         recommended = store.recommended(_name(settings))
         reruns = _reruns(store, study)
+        verified = _verified(store, study)
     if output == Output.TABLE:
         front_table(study, found, recommended)
         return
-    documents = [trial_document(trial, study, rerun=reruns.get(trial.number)) for trial in found]
+    documents = [
+        trial_document(
+            trial, study, rerun=reruns.get(trial.number), is_verified=verified[trial.number]
+        )
+        for trial in found
+    ]
     write_documents(documents, output, trial_columns(study))
 
 
@@ -92,8 +105,12 @@ def show_best(settings: Settings, output: Output) -> None:
     chosen = recommend(holding or found, study.spec.objectives, study.facts.quality_direction)
     assert chosen is not None
     best = [trial for trial in found if trial.number == chosen.number]
-    document = trial_document(best[0], study, rerun=reruns.get(chosen.number))
-    document["verified"] = is_verified(verdicts[chosen.number])
+    document = trial_document(
+        best[0],
+        study,
+        rerun=reruns.get(chosen.number),
+        is_verified=is_verified(verdicts[chosen.number]),
+    )
     document["recommendation"] = chosen.reason
     if output == Output.JSON:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -191,6 +208,14 @@ def _name(settings: Settings) -> str:
 def _reruns(store: StudyStore, study: StudyRecord) -> dict[int, Rerun]:
     later = store.later_measurements(study.spec.name)
     return reruns_of(later, study.spec.memory_budget_bytes)
+
+
+def _verified(store: StudyStore, study: StudyRecord) -> dict[int, bool | None]:
+    """Return what training with the export of each point of the front said, by trial."""
+    return {
+        trial.number: is_verified(verdicts_of(store, study, trial))
+        for trial in store.front(study.spec.name)
+    }
 
 
 def _front(store: StudyStore, name: str) -> tuple[StudyRecord, list[TrialRecord]]:

@@ -46,6 +46,7 @@ KEYS = [
     "outcome",
     "measured",
     "confirmed",
+    "verified",
     "reason",
     "throughput_samples_per_second",
     "step_seconds",
