@@ -122,7 +122,8 @@ class SpaceSampler(BaseSampler):
             return ""
         if choice.gain is None:
             return f"first of the expected front, {choice.fits:.0%} likely to fit"
-        return f"expected to add {choice.gain:.1%} to the front, {choice.fits:.0%} likely to fit"
+        gain = f"add {choice.gain:.1%} to" if choice.gain < 1 else "more than double"
+        return f"expected to {gain} the front, {choice.fits:.0%} likely to fit"
 
     def close_configs(self, configs: Collection[TrainingConfig]) -> None:
         """Never ask these configs again, except when they are enqueued."""

@@ -10,6 +10,7 @@ from plotly.offline import get_plotlyjs
 
 from autotune.objective import value_of
 from autotune.records import Objective, StudyRecord, TrialRecord
+from trials.measurement import Direction
 
 GREY, BLUE, ORANGE = "#767676", "#0072b2", "#d55e00"
 SCRIPT = """
@@ -70,7 +71,8 @@ def planes(
 def label(objective: Objective, study: StudyRecord) -> str:
     """Return what an objective is called on an axis, with its unit."""
     facts = study.facts
-    quality = f"{facts.quality_name} (best is {facts.quality_direction.removesuffix('imize')}imal)"
+    better = "lower" if facts.quality_direction == Direction.MINIMIZE else "higher"
+    quality = f"{facts.quality_name} ({better} is better)"
     return {
         Objective.COST: "USD per million samples",
         Objective.THROUGHPUT: "samples/s",
