@@ -111,7 +111,7 @@ def test_a_gpu_that_torch_cannot_use_fails(look):
 def test_a_gpu_that_is_not_asked_for_is_left_alone(look, settings):
     on_cpu = settings.model_copy(update={"device": "cpu"})
     device = look("device", num_gpus=lambda: 1, wanted=on_cpu)
-    assert device.found == "1 GPU(s), left alone: trials run on cpu"
+    assert device.found == "1 GPU, left alone: trials run on cpu"
 
 
 @pytest.mark.parametrize(
