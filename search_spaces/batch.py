@@ -1,9 +1,13 @@
 """The global batch of a config, kept whatever its split."""
 
 from collections.abc import Mapping
+from math import isqrt
 
 from search_spaces.config import TrainingConfig
 from search_spaces.errors import InvalidConfigError
+
+MOST_TRIED = 10**6
+"""Numbers that are tried as divisors, to name the nearest at once."""
 
 
 def config_of_batch(
@@ -44,8 +48,10 @@ def config_of_batch(
 
 
 def _nearest_divisors(number: int, size: int) -> str:
-    """Name the divisors of a number on both sides of a size."""
-    divisors = [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-    below = [divisor for divisor in divisors if divisor < size][-1:]
-    above = [divisor for divisor in divisors if divisor > size][:1]
-    return " and ".join(map(str, below + above))
+    """Name the divisors of a number on both sides of a size: of a huge number, small ones."""
+    small = [d for d in range(1, min(isqrt(number), MOST_TRIED) + 1) if number % d == 0]
+    divisors = {*small, *(number // divisor for divisor in small)}
+    below = [divisor for divisor in divisors if divisor < size]
+    above = [divisor for divisor in divisors if divisor > size]
+    nearest = [*([max(below)] if below else []), *([min(above)] if above else [])]
+    return " and ".join(map(str, nearest))

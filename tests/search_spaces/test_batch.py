@@ -50,3 +50,8 @@ def test_the_batch_is_that_of_all_devices():
 def test_devices_that_do_not_divide_the_batch_are_refused(knobs, devices, words):
     with pytest.raises(InvalidConfigError, match=words):
         config_of_batch(knobs, 12, devices)
+
+
+def test_a_huge_batch_is_refused_at_once():
+    with pytest.raises(InvalidConfigError, match=r"nearest that do: 2 and 4;"):
+        config_of_batch({"micro_batch_size": 3}, 2**62)
