@@ -13,6 +13,7 @@ from autotune.records import StudyRecord, TrialRecord, TrialState
 from autotune.reruns import Rerun
 from autotune.summary import trial_state
 from search_spaces import InvalidConfigError, TrainingConfig
+from search_spaces.update_rules import UPDATE_RULES
 from trials.codec import to_plain
 
 EXPORT_FORMATS = ("json", "toml")
@@ -136,10 +137,23 @@ def export_document(trial: TrialRecord, study: StudyRecord, now: datetime) -> di
             "num_devices": devices,
             "global_batch_size": config.effective_batch_size(devices),
         },
+        "optimizer": _optimizer_settings(config, study),
         "needs": needs_of(trial, study),
         "measured": measured,
         "environment": {k: v for k, v in to_plain(study.environment).items() if v is not None},
     }
+
+
+def _optimizer_settings(config: TrainingConfig, study: StudyRecord) -> dict[str, Any]:
+    """Return how the trial's optimizer was set, without what it has not or is not known."""
+    rule, rate = UPDATE_RULES[config.optimizer], study.facts.learning_rate
+    settings = {
+        "learning_rate": None if rate is None else rate * rule.relative_rate,
+        "weight_decay": rule.weight_decay,
+        "betas": None if rule.betas is None else list(rule.betas),
+        "momentum": rule.momentum,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def read_exported_config(path: Path) -> TrainingConfig:

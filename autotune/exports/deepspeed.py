@@ -27,7 +27,12 @@ CLIENT_OPTIMIZERS = {
 def export_deepspeed(handover: Handover) -> Exported:
     """See Exporter."""
     document = {**deepspeed_keys(handover), SIDE_KEY: handover.document()}
-    notes = (*rate_notes(handover), *_optimizer_notes(handover), *_other_notes(handover))
+    notes = (
+        *rate_notes(handover),
+        *_stage_notes(handover),
+        *_optimizer_notes(handover),
+        *_other_notes(handover),
+    )
     return Exported(text=json.dumps(document, indent=2) + "\n", notes=notes)
 
 
@@ -69,6 +74,16 @@ def rate_notes(handover: Handover) -> tuple[str, ...]:
     return (
         "the study does not know its workload's learning rate; set your own, "
         f"{DEFAULT_RATE} stands for it where the format must have one",
+    )
+
+
+def _stage_notes(handover: Handover) -> tuple[str, ...]:
+    """Say where the trial did without DeepSpeed."""
+    if handover.config.zero_stage:
+        return ()
+    return (
+        "zero_stage=0: the trial ran as plain PyTorch, and DeepSpeed shards nothing either; its "
+        "own buffers come on top of the measured memory",
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -83,6 +84,24 @@ def test_a_gpu_that_is_new_enough_is_a_need():
     needs = json.loads(exported("json", handed_over(on="cuda", amp_dtype="bf16")).text)["needs"]
     assert needs["compute_capability"] == "8.0"
     assert "compute_capability" not in exported("json", handed_over(on="cuda")).text
+
+
+@pytest.mark.parametrize("form", ["json", "toml"])
+def test_the_optimizer_is_told_as_the_trial_had_it(form):
+    text = exported(form, handed_over(optimizer="lion", rate=1e-3)).text
+    read = json.loads if form == "json" else tomllib.loads
+    assert read(text)["optimizer"] == {
+        "learning_rate": pytest.approx(2e-4),
+        "weight_decay": 0.0,
+        "betas": [0.9, 0.99],
+    }
+
+
+def test_deepspeed_without_a_stage_is_said_to_be_none_of_the_trials():
+    notes = "\n".join(exported("deepspeed", handed_over()).notes)
+    assert "zero_stage=0: the trial ran as plain PyTorch" in notes
+    sharded = "\n".join(exported("deepspeed", handed_over(zero_stage=1)).notes)
+    assert "plain PyTorch" not in sharded
 
 
 def test_exports_and_their_reading_load_no_library_of_a_target_and_are_quick():
