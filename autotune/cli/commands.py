@@ -329,7 +329,8 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="json, toml, deepspeed, transformers, accelerate, env or shell.",
+            help="json, toml, deepspeed, transformers, accelerate, lightning, ray-train, env or "
+            "shell.",
         ),
     ] = "json",
     trial: Annotated[

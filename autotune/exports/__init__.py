@@ -10,6 +10,8 @@ from autotune.exports.base import Exported, Exporter, Handover
 from autotune.exports.deepspeed import export_deepspeed
 from autotune.exports.environment import export_environment, export_shell
 from autotune.exports.findings import Reading
+from autotune.exports.lightning import export_lightning
+from autotune.exports.ray_train import export_ray_train
 from autotune.exports.reading import read_config
 from autotune.exports.transformers import export_transformers
 
@@ -29,6 +31,8 @@ EXPORTERS: dict[str, Exporter] = {
     "deepspeed": export_deepspeed,
     "transformers": export_transformers,
     "accelerate": export_accelerate,
+    "lightning": export_lightning,
+    "ray-train": export_ray_train,
     "env": export_environment,
     "shell": export_shell,
 }

@@ -13,6 +13,8 @@ from autotune.exports.base import COMMENT
 from autotune.exports.deepspeed_reading import is_deepspeed, read_deepspeed
 from autotune.exports.environment import knobs_of_environment, knobs_of_shell
 from autotune.exports.findings import Findings, Reading
+from autotune.exports.lightning import is_lightning, read_lightning
+from autotune.exports.ray_train import is_ray_train, read_ray_train
 from autotune.exports.transformers_reading import is_transformers, read_transformers
 from autotune.exports.yaml_text import from_yaml
 from search_spaces import InvalidConfigError, TrainingConfig
@@ -24,12 +26,27 @@ LAUNCH: dict[str, Callable[[str], dict[str, str]]] = {
 }
 """How files for launch scripts are read."""
 
+FOREIGN: tuple[
+    tuple[
+        Callable[[Mapping[str, Any]], bool],
+        Callable[[Mapping[str, Any], Findings], dict[str, object]],
+    ],
+    ...,
+] = (
+    (is_deepspeed, read_deepspeed),
+    (is_accelerate, read_accelerate),
+    (is_lightning, read_lightning),
+    (is_ray_train, read_ray_train),
+    (is_transformers, read_transformers),
+)
+"""How documents of other programs are told apart, and read."""
+
 
 def read_config(path: Path) -> Reading:
     """Read the config from a file: ours, or one of another program.
 
-    Our own JSON and TOML, DeepSpeed's JSON, ``TrainingArguments`` as JSON or YAML, Accelerate's
-    YAML, and what ``--format env`` and ``--format shell`` write.
+    Our own JSON and TOML, DeepSpeed's JSON, ``TrainingArguments`` as JSON or YAML, the YAML of
+    Accelerate, Lightning and Ray Train, and what ``--format env`` and ``--format shell`` write.
 
     Raises:
         SettingsError: No such file, none of these, or one that its own program would refuse; the
@@ -45,8 +62,8 @@ def read_config(path: Path) -> Reading:
     if not _is_foreign(document):
         if path.suffix in YAML and text:
             raise SettingsError(
-                f"{str(path)!r} has none of the keys of accelerate or of TrainingArguments; "
-                "configs of our own are JSON or TOML"
+                f"{str(path)!r} has none of the keys of accelerate, TrainingArguments, Lightning "
+                "or Ray Train; configs of our own are JSON or TOML"
             )
         return Reading(path=path, knobs=read_exported_config(path).as_dict())
     assert isinstance(document, Mapping)
@@ -67,17 +84,12 @@ def _launch_knobs(path: Path, text: str) -> dict[str, str]:
 
 
 def _read(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
-    if is_deepspeed(document):
-        return read_deepspeed(document, findings)
-    if is_accelerate(document):
-        return read_accelerate(document, findings)
-    return read_transformers(document, findings)
+    read = next(read for is_kind, read in FOREIGN if is_kind(document))
+    return read(document, findings)
 
 
 def _is_foreign(document: object) -> bool:
-    if not isinstance(document, Mapping):
-        return False
-    return is_deepspeed(document) or is_accelerate(document) or is_transformers(document)
+    return isinstance(document, Mapping) and any(is_kind(document) for is_kind, _ in FOREIGN)
 
 
 def _parsed(path: Path, text: str) -> object:

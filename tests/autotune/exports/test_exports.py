@@ -20,6 +20,8 @@ SUFFIXES = {
     "deepspeed": ".json",
     "transformers": ".json",
     "accelerate": ".yaml",
+    "lightning": ".yaml",
+    "ray-train": ".yaml",
     "env": ".env",
     "shell": ".args",
 }

@@ -232,7 +232,11 @@ def test_what_a_person_changes_in_an_export_counts(tmp_path):
     ("name", "text", "words"),
     [
         ("a.yaml", "a: [", "no YAML"),
-        ("a.yaml", "- 1", "none of the keys of accelerate or of TrainingArguments"),
+        (
+            "a.yaml",
+            "- 1",
+            "none of the keys of accelerate, TrainingArguments, ",
+        ),
         ("a.json", "[]", "has no 'config' table"),
         ("a.json", '{"seed": 1}', "has no 'config' table"),
         ("a.toml", "[config", "cannot be read as JSON or TOML"),
