@@ -2,12 +2,14 @@
 
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
+from autotune.workers import ray_bootstrap
 from tests.postgres_server import find_binaries, running_server
 
 
@@ -20,6 +22,14 @@ def _logging_left_as_it_was() -> Iterator[None]:
         root.removeHandler(handler)
     for package in ("autotune", "trials", "search_spaces"):
         logging.getLogger(package).setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def _ray_left_to_its_door() -> Iterator[None]:
+    """Fail the test that imports Ray by itself: it reads its environment once, for all tests."""
+    yield
+    is_set_up = ray_bootstrap._import_purpose is not None
+    assert is_set_up or "ray" not in sys.modules, "import Ray in a process of its own"
 
 
 @pytest.fixture(scope="session")
