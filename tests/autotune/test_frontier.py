@@ -154,3 +154,10 @@ def test_three_objectives_with_one_front_point_add_the_box_around_a_point():
     points = np.array([[0.0, 0.0, 0.0], [0.6, 0.6, 0.6], [0.0, 0.9, 0.9]])
     gained = improvement(points, front, np.ones(3))
     assert gained == pytest.approx([1 - 0.125, 0.0, 0.01 - 0.005])
+
+
+def test_a_front_is_judged_in_the_objectives_own_units():
+    """Doubling the fastest config is worth more than doubling the slowest."""
+    sampler = make(priors())
+    losses = np.array([[-math.log(200.0), math.log(3.0)], [-math.log(2.0), math.log(9.0)]])
+    np.testing.assert_allclose(sampler._in_units(losses), [[-200.0, 3.0], [-2.0, 9.0]])

@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 MARGIN = 0.1
 """Of the front's range, by which the reference point is beyond it."""
 NARROWEST = 0.1
-"""Least range of the front, in natural logarithms: of one point it would be none."""
+"""Least range of the front, relative to its best: of one point it would be none."""
 CAUTION = 2.0
 """Power of the probability of fitting."""
 THRIFT = 0.2
@@ -100,4 +100,5 @@ def _range(outlook: Outlook, have: Array) -> tuple[Array, Array]:
         points = outlook.means
     front = points[~is_beaten(points)]
     low, high = front.min(axis=0), front.max(axis=0)
-    return low, np.maximum(high - low, NARROWEST)
+    scale = np.maximum(high - low, NARROWEST * np.abs(low))
+    return low, np.where(scale > 0, scale, 1.0)

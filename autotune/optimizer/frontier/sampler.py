@@ -104,14 +104,19 @@ class FrontierSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the most promising open config, or what TPE proposes; see BaseSampler."""
+        """Return the most promising open config, or what TPE proposes; see BaseSampler.
+
+        Of another space than its own it knows nothing, and leaves it to TPE.
+        """
+        if search_space != self._distributions:
+            return self._by_tpe(study, trial, search_space)
         try:
             self.last = self._choose(self._seen(study, trial))
         except Exception as error:
             self.fallbacks += 1
             self.last = None
             logger.warning("multivariate TPE stands in for the frontier model: %r", error)
-            return self._tpe.sample_relative(study, trial, search_space)
+            return self._by_tpe(study, trial, search_space)
         return dict(self._points[self.last.row])
 
     def sample_independent(
@@ -123,6 +128,16 @@ class FrontierSampler(BaseSampler):
     ) -> Any:
         """Leave knobs beside the space to TPE; see BaseSampler."""
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
+
+    def _by_tpe(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return TPE's proposal, whole: at first it draws each parameter by itself."""
+        proposal = self._tpe.sample_relative(study, trial, search_space)
+        for name, distribution in search_space.items():
+            if name not in proposal:
+                proposal[name] = self._tpe.sample_independent(study, trial, name, distribution)
+        return proposal
 
     def reseed_rng(self) -> None:
         """See BaseSampler."""
@@ -170,14 +185,25 @@ class FrontierSampler(BaseSampler):
         normals = self._random.standard_normal((len(expected), _DRAWS, len(self._configs)))
         drawn = [e.draws(normals[place]) for place, e in enumerate(expected)]
         outlook = Outlook(
-            draws=np.stack(drawn, axis=2),
-            means=np.stack([e.mean for e in expected], axis=1),
+            draws=self._in_units(np.stack(drawn, axis=2)),
+            means=self._in_units(np.stack([e.mean for e in expected], axis=1)),
             fits=fits,
             seconds=None if self._seconds is None else np.exp(self._seconds),
             is_open=is_open,
         )
-        front = np.array(list(seen.completed.values()), dtype=float)
-        return best_choice(outlook, front.reshape(-1, len(expected)), sorted(seen.running))
+        front = np.array(list(seen.completed.values()), dtype=float).reshape(-1, len(expected))
+        return best_choice(outlook, self._in_units(front), sorted(seen.running))
+
+    def _in_units(self, losses: Array) -> Array:
+        """Return losses in the objectives' own units, less being better: (..., objectives).
+
+        A front is judged in these; only what is believed of it is about ratios.
+        """
+        columns = [
+            _from_logarithm(target, losses[..., place])
+            for place, target in enumerate(self._objectives)
+        ]
+        return np.stack(columns, axis=-1)
 
     def _expected(self, belief: Belief, place: int, seen: _Seen) -> Expectation:
         losses = [seen.completed[row][place] for row in seen.completed]
@@ -252,6 +278,12 @@ def _loss(target: Target, value: float) -> float:
     if target.name in _LOGGED:
         value = float(np.log(max(value, _LEAST)))
     return value if target.is_minimized else -value
+
+
+def _from_logarithm(target: Target, losses: Array) -> Array:
+    if target.name not in _LOGGED:
+        return losses
+    return np.asarray(np.exp(losses) if target.is_minimized else -np.exp(-losses))
 
 
 def _column(priors: Sequence[ConfigPrior] | None, name: str) -> Array | None:
