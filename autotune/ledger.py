@@ -12,7 +12,7 @@ from dataclasses import replace
 from autotune.baselines import first_configs
 from autotune.front import Recommendation, pareto_front, recommend
 from autotune.objective import Quality, Verdict, judge, predicted_verdict
-from autotune.optimizer.study import OptunaStudy
+from autotune.optimizer.study import Gain, OptunaStudy
 from autotune.records import (
     MeasurementKey,
     Objective,
@@ -22,15 +22,18 @@ from autotune.records import (
     TrialRecord,
     TrialState,
 )
+from autotune.refusals import Refusals, refusals_of
 from autotune.reruns import Rerun, reruns_of
 from autotune.reuse import TooLarge, answer_from, surely_too_large
 from autotune.store.base import StudyStore
 from search_spaces import OffloadTarget, TrainingConfig, stable_hash
-from trials.measurement import Measurement, Outcome
+from trials.measurement import Direction, Measurement, Outcome
 
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 2
+MAY_IDLE = 0.02
+"""Share of a trial's time that a slot may wait for its next config."""
 
 
 class Ledger:
@@ -49,7 +52,7 @@ class Ledger:
 
         Args:
             store: Where trials and measurements go.
-            optuna: Who proposes configs.
+            optuna: Who proposes configs; its forecast refuses what it predicts not to fit.
             record: The study.
             protocol: How its trials measure.
             on_told: Called with every trial once it is told.
@@ -60,6 +63,7 @@ class Ledger:
         self._spec = record.spec
         self._protocol = protocol
         self._on_told = on_told
+        self._forecast = optuna.forecast
         self.trials: dict[int, TrialRecord] = {}
         self.front: list[TrialRecord] = []
         self.reruns: dict[int, Rerun] = {}
@@ -88,6 +92,11 @@ class Ledger:
         """What the trial asked last was expected to bring; empty if nothing says it."""
         return self._optuna.why
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an enqueued config has not been asked yet."""
+        return self._optuna.num_waiting() > 0
+
     def has_more(self) -> bool:
         """Tell whether any config is left to ask."""
         return self._optuna.has_more
@@ -111,11 +120,51 @@ class Ledger:
         )
         if stored is not None:
             return self._answer(trial, stored)
-        too_large = surely_too_large(config, self.trials.values())
+        too_large = surely_too_large(config, self.trials.values()) or self._refusal(config)
         if too_large is not None:
             return self._predict(trial, too_large)
         self._store.open_trial(trial)
         return trial
+
+    @property
+    def refusals(self) -> Refusals:
+        """What was refused by prediction, and what checks of it found."""
+        return refusals_of(self.trials.values())
+
+    @property
+    def trial_seconds(self) -> list[float]:
+        """How long each completed trial took that this study ran."""
+        measured = (t.measurement for t in self.trials.values() if t.source == Source.RUN)
+        return [
+            m.process_seconds / m.num_ranks
+            for m in measured
+            if m is not None and m.outcome == Outcome.COMPLETED
+        ]
+
+    def expected_gain(self) -> Gain | None:
+        """Return what another trial is expected to bring; None if nothing says it."""
+        return self._optuna.expected_gain()
+
+    def prepare(self) -> None:
+        """Propose the next config ahead, if a slot would else wait for it noticeably."""
+        seconds = self.trial_seconds
+        if seconds:
+            self._optuna.prepare(MAY_IDLE * sum(seconds) / len(seconds))
+
+    def enqueue_check(self) -> bool:
+        """Have a refused config asked again, to be run: the likeliest to fit of the front's.
+
+        Returns:
+            False where no refused config would be on the front if it fitted.
+        """
+        if self._forecast is None:
+            return False
+        pending = [t for t in self.trials.values() if self._is_worth_a_check(t)]
+        if not pending:
+            return False
+        likely = self._forecast.probability_fits
+        self._optuna.enqueue(max(pending, key=lambda trial: likely(trial.config)).config)
+        return True
 
     def accept(self, trial: TrialRecord, measurement: Measurement) -> TrialRecord | None:
         """Book a trial's measurement; None when its lease no longer stands."""
@@ -190,6 +239,7 @@ class Ledger:
         self.trials = {trial.number: trial for trial in with_result}
         self._optuna.close_configs([trial.config for trial in with_result])
         self._close_too_large(with_result)
+        self._learn(with_result)
         self._learn_reruns()
         if not stored and not running and not self._optuna.num_waiting():
             for config in first_configs(configs, self._spec.baseline):
@@ -202,6 +252,37 @@ class Ledger:
         self._optuna.fail(number, reason)
         again = self._optuna.enqueue(config, attempt)
         self._store.lose_trial(self._spec.name, number, _run_again(reason, again))
+
+    def _refusal(self, config: TrainingConfig) -> TooLarge | None:
+        """Return why a config is predicted not to fit; asked again, it is to be checked."""
+        is_check = any(t.config == config for t in self.trials.values() if not t.is_measured)
+        return None if self._forecast is None or is_check else self._forecast.refusal(config)
+
+    def _is_worth_a_check(self, trial: TrialRecord) -> bool:
+        """Tell whether a trial was refused by prediction alone and would count if it fitted."""
+        if trial.source != Source.PREDICTED or trial.config in self.refusals.checked:
+            return False
+        if surely_too_large(trial.config, self.trials.values()):
+            return False
+        assert self._forecast is not None
+        scores = self._forecast.scores(trial.config)
+        if Objective.QUALITY in self._spec.objectives:
+            scores = replace(scores, quality=self._hoped_quality(trial.config))
+        hoped = replace(trial, outcome=Outcome.COMPLETED, scores=scores, violation=0.0)
+        direction = self._record.facts.quality_direction
+        return hoped in pareto_front([*self.front, hoped], self._spec.objectives, direction)
+
+    def _hoped_quality(self, config: TrainingConfig) -> float | None:
+        """Return the quality of a config's numerics class; the best of the front if not known."""
+        numerics = config.numerics_class(self._spec.space.num_devices)
+        of_class = [
+            t.scores.quality
+            for t in self.trials.values()
+            if t.is_feasible and t.config.numerics_class(self._spec.space.num_devices) == numerics
+        ]
+        known = of_class or [t.scores.quality for t in self.front]
+        pick = min if self._record.facts.quality_direction == Direction.MINIMIZE else max
+        return pick((quality for quality in known if quality is not None), default=None)
 
     def _answer(self, trial: TrialRecord, stored: StoredMeasurement) -> TrialRecord:
         cached = replace(trial, source=Source.CACHED, measurement_id=stored.id)
@@ -230,7 +311,13 @@ class Ledger:
         )
         self.trials[trial.number] = measured
         self._close_too_large([measured])
+        self._learn([measured])
         return measured
+
+    def _learn(self, trials: Sequence[TrialRecord]) -> None:
+        for trial in trials:
+            if self._forecast is not None and trial.measurement is not None:
+                self._forecast.learn(trial.config, trial.measurement)
 
     def _close_too_large(self, trials: Sequence[TrialRecord]) -> None:
         witnesses = [t for t in trials if t.outcome == Outcome.OUT_OF_MEMORY]

@@ -64,12 +64,15 @@ class Budget:
         seconds: Wall time of the study, over all its sessions.
         device_seconds: Time of trial processes together.
         usd: Device time at the device rate.
+        planned_seconds: Training that the config is for: a study ends once another trial is
+            expected to save less of it than it takes.
     """
 
     trials: int | None = None
     seconds: float | None = None
     device_seconds: float | None = None
     usd: float | None = None
+    planned_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ class StudySpec:
     memory_budget_bytes: int
     budget: Budget = field(default_factory=Budget)
     rates: Rates
-    sampler: str = "tpe"
+    sampler: str = "frontier"
     seed: int = 0
     deadline_seconds: float = 120.0
     timing: TimingPolicy = field(default_factory=TimingPolicy)

@@ -9,13 +9,15 @@ from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import StudyExistsError, StudyMismatchError
 from autotune.events import ConfigsForeseen, Listener, WorkersStarting
 from autotune.exports import read_config
-from autotune.optimizer.frontier.prior import ConfigPrior
-from autotune.optimizer.sampler import FRONTIER, require_sampler
-from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.forecast import Forecast
+from autotune.optimizer.sampler import GRID, require_sampler
+from autotune.optimizer.storage import opened_storage
+from autotune.optimizer.study import OptunaStudy
 from autotune.physics import foresee
 from autotune.planning import configs_of, study_began, within_blocks
 from autotune.prices.warnings import book_warnings
@@ -310,10 +312,10 @@ def _tune(
     stop: StopSwitch,
 ) -> StudyResult:
     configs = configs_of(record)
-    foreseen = _foresee(workers, record, configs, listen)
+    forecast = _foresee(workers, record, configs, listen)
     with opened_storage(settings.store) as storage:
         direction = record.facts.quality_direction
-        optuna = OptunaStudy(storage, record.spec, configs, direction, foreseen)
+        optuna = OptunaStudy(storage, record.spec, configs, direction, forecast)
         tuner = Tuner(
             store=store,
             optuna=optuna,
@@ -330,17 +332,15 @@ def _foresee(
     record: StudyRecord,
     configs: Sequence[TrainingConfig],
     listen: Listener,
-) -> tuple[Sequence[ConfigPrior], Sequence[float]] | None:
-    """Return predictions for a sampler that uses them, and say how long they took."""
-    if record.spec.sampler != FRONTIER:
+) -> Forecast | None:
+    """Return predictions, and say how long they took; a grid runs every config all the same."""
+    if record.spec.sampler == GRID:
         return None
     began = time.monotonic()
     found = foresee(workers, record, configs)
     seconds = time.monotonic() - began
     listen(ConfigsForeseen(num_configs=len(configs), seconds=seconds, reason=found.reason))
-    if found.priors is None or found.costs is None:
-        return None
-    return found.priors, found.costs
+    return found.forecast
 
 
 def require_same(record: StudyRecord, workers: Workers) -> None:
@@ -367,7 +367,9 @@ def require_same(record: StudyRecord, workers: Workers) -> None:
 
 def _with_budget(record: StudyRecord, settings: Settings) -> StudyRecord:
     limits = {field.name for field in fields(Budget)} & settings.model_fields_set
-    given = {limit: getattr(settings, limit) for limit in limits}
+    given: dict[str, Any] = {limit: getattr(settings, limit) for limit in limits}
+    if "planned_hours" in settings.model_fields_set:
+        given["planned_seconds"] = settings.planned_seconds
     budget = replace(record.spec.budget, **given)
     is_said = "confirm" in settings.model_fields_set
     confirms = settings.confirm if is_said else record.spec.confirms

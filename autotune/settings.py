@@ -114,6 +114,8 @@ class Settings(BaseModel):
         seconds: Most wall time.
         device_seconds: Most time of trial processes together.
         usd: Most money, as device time at the device rate.
+        planned_hours: Training that the config is for; a study ends once another trial is
+            expected to save less of it than it takes. 0 never ends one for that.
         objectives: In order; the first decides the recommendation.
         sampler: Who proposes configs.
         slots: Trials at once.
@@ -148,8 +150,9 @@ class Settings(BaseModel):
     seconds: Positive | None = None
     device_seconds: Positive | None = None
     usd: Positive | None = None
+    planned_hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 24.0
     objectives: Objectives = tuple(Objective)
-    sampler: str = "tpe"
+    sampler: str = "frontier"
     slots: Count | None = None
     local: bool = False
     ray_address: str | None = None
@@ -205,7 +208,13 @@ class Settings(BaseModel):
             seconds=self.seconds,
             device_seconds=self.device_seconds,
             usd=self.usd,
+            planned_seconds=self.planned_seconds,
         )
+
+    @property
+    def planned_seconds(self) -> float | None:
+        """Training that the config is for; None where no end is put to a study for it."""
+        return 3600 * self.planned_hours or None
 
     def price_book(self) -> PriceBook:
         """Return the prices to count with.

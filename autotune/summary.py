@@ -214,9 +214,10 @@ def short_reason(trial: TrialRecord, budget_bytes: int, length: int = SHORT) -> 
         waits = data_bound_text(trial.measurement.timing)
         return shortened(trial.reason, length) or waits
     if trial.source == Source.PREDICTED:
-        witness = re.search(r"trial \d+", trial.reason)
-        smaller = "a smaller config" if witness is None else witness[0]
-        return f"predicted: larger than {smaller} that ran out of memory"
+        witness = re.search(r"trial \d+ ", trial.reason)
+        if witness is not None:
+            return f"predicted: larger than {witness[0]}that ran out of memory"
+        return shortened(trial.reason, length)
     failure = None if trial.measurement is None else trial.measurement.failure
     if failure is None or trial.outcome is None:
         return shortened(trial.reason, length)

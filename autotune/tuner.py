@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -22,13 +21,16 @@ from autotune.ledger import Ledger
 from autotune.optimizer.study import OptunaStudy
 from autotune.quality import QualityDesk, QualityJob
 from autotune.records import Owner, StudyRecord, StudyState, TrialRecord, TrialState, WorkTime
+from autotune.refusals import Refusals
 from autotune.reruns import Rerun, nothing_again
+from autotune.soundness import require_sound_evaluation, require_sound_workload
 from autotune.spending import Spending
 from autotune.stopping import StopSwitch
 from autotune.store.base import StudyStore
 from autotune.summary import baseline_of, nothing_fits, nothing_scored, source_counts
 from autotune.workers.base import Finished, Workers
-from search_spaces import AmpDtype, TrainingConfig
+from autotune.worth import Worth
+from search_spaces import TrainingConfig
 from trials.errors import TrialError, WorkloadError
 from trials.measurement import Measurement, Outcome
 from trials.spec import TrialSpec
@@ -38,9 +40,10 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 5.0
 COLLECT_SECONDS = 0.5
+EXHAUSTED = "every config of the space is tried or ruled out"
+MAX_CHECKS = 3
+"""Refused configs that are run before a study ends, beside its budget of trials."""
 MAX_BROKEN_IN_A_ROW = 5
-MAX_SAME_FAULT = 3
-"""So many first trials that all fail alike show that the workload is broken, not the configs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class StudyResult:
         baseline: The trial of the study's baseline, once told.
         reruns: What second runs said, by number of the trial.
         num_unscored: Measured trials that wait for their quality.
+        refusals: Configs that were not run.
         spending: What the study cost so far.
     """
 
@@ -65,6 +69,7 @@ class StudyResult:
     baseline: TrialRecord | None
     reruns: dict[int, Rerun]
     num_unscored: int
+    refusals: Refusals
     spending: Spending
 
 
@@ -96,6 +101,7 @@ class Tuner:
             protocol=self._trial_spec(TrainingConfig(), "").protocol,
             on_told=lambda trial: listen(TrialTold(trial=trial)),
         )
+        self._worth = Worth(planned_seconds=self._spec.budget.planned_seconds)
         self._in_flight: dict[str, TrialRecord | QualityJob] = {}
         self._broken_in_a_row = 0
         self._last_lost = ""
@@ -122,7 +128,8 @@ class Tuner:
                 self._order_quality(trial)
             try:
                 with self._stop.watched():
-                    self._loop()
+                    self._loop(self._may_ask)
+                    self._check_refusals()
                     if self._spec.confirms:
                         self._confirm()
             except LeaseLostError:
@@ -153,12 +160,29 @@ class Tuner:
                 self._renew()  # the time since the last renewal counts, however the session ends
             self._store.release(self._spec.name, self._epoch, state, reason)
 
-    def _loop(self) -> None:
+    def _may_ask(self) -> bool:
+        if self._spending.reached() is not None or not self._ledger.has_more():
+            return False
+        gain = self._ledger.expected_gain()
+        if gain is not None:
+            self._worth.look(gain.proposal, gain.relative, self._ledger.trial_seconds)
+        return not self._worth.reason
+
+    def _check_refusals(self) -> None:
+        """Run refused configs that would be on the front if they fitted, the likeliest first."""
+        for _ in range(MAX_CHECKS):
+            if self._stop.level or self._spending.is_time_up or not self._ledger.enqueue_check():
+                return
+            self._loop(lambda: self._ledger.has_waiting)
+
+    def _loop(self, may_ask: Callable[[], bool]) -> None:
         self._tell_ready()
         while True:
-            self._fill()
+            self._fill(may_ask)
             if not self._in_flight:
                 return
+            if self._workers.num_free == 0:
+                self._ledger.prepare()
             for finished in self._workers.collect(COLLECT_SECONDS):
                 self._absorb(finished)
             self._tell_ready()
@@ -176,13 +200,13 @@ class Tuner:
         for event in confirmer.run():
             self._listen(event)
 
-    def _fill(self) -> None:
+    def _fill(self, may_ask: Callable[[], bool]) -> None:
         while self._workers.num_free > 0 and self._stop.level == 0:
             if self._desk.has_work:
                 job, spec = self._desk.next_run()
                 self._workers.submit(spec)
                 self._in_flight[spec.trial_id] = job
-            elif self._spending.reached() is None and self._ledger.has_more():
+            elif may_ask():
                 self._start(self._ledger.ask())
             else:
                 return
@@ -252,7 +276,7 @@ class Tuner:
         measured = self._ledger.accept(trial, measurement)
         if measured is not None:
             self._order_quality(measured)
-            self._require_sound_workload()
+            require_sound_workload(self._spec.workload, self._ledger, self._desk)
 
     def _absorb_quality(self, job: QualityJob, measurement: Measurement | None) -> None:
         if self._stop.level >= 2 and (measurement is None or measurement.is_worth_another_run):
@@ -262,7 +286,9 @@ class Tuner:
             self._listen(
                 QualityMeasured(numerics=numerics, seed=job.seed, measurement=measurement)
             )
-            self._require_sound_evaluation(job, measurement)
+            require_sound_evaluation(
+                self._spec.workload, self._ledger, self._desk, job, measurement
+            )
 
     def _lose(self, trial: TrialRecord, reason: str) -> None:
         """Give a trial up; one that a person ended has not used up an attempt."""
@@ -298,43 +324,7 @@ class Tuner:
                 if quality is None:
                     continue
             self._ledger.tell(trial, quality)
-            self._require_sound_workload()
-
-    def _require_sound_workload(self) -> None:
-        """Stop when nothing works and most fails alike: the workload is broken, not the configs.
-
-        One that runs out of memory instead has not come as far as the fault. One that completes
-        works, unless its quality was lost, and not for want of memory.
-        """
-        trials = self._ledger.trials.values()
-        if any(t.state == TrialState.MEASURED or t.is_feasible for t in trials):
-            return
-        at_fault = [t for t in trials if t.outcome in (Outcome.INVALID, Outcome.COMPLETED)]
-        faults = Counter(t.reason for t in at_fault if not self._desk.has_no_room(t.config))
-        for reason, count in faults.most_common(1):
-            if count >= (MAX_SAME_FAULT if len(trials) == count else 2 * MAX_SAME_FAULT):
-                raise WorkloadError(
-                    f"{count} of {len(trials)} trials of {self._spec.workload} fail the same "
-                    f"way, and none succeeds: {reason}"
-                )
-
-    def _require_sound_evaluation(self, job: QualityJob, measurement: Measurement) -> None:
-        """Stop when the workload's own code fails in plain fp32, before any quality is known.
-
-        In another dtype it says nothing of fp32: such as NumPy's lack of bf16.
-        """
-        failure = measurement.failure
-        is_theirs = failure is not None and failure.is_users_fault
-        if is_theirs and job.config.amp_dtype == AmpDtype.FP32 and not self._desk.knows_any:
-            assert failure is not None
-            lost = self._desk.lost_quality(measurement)
-            for trial in self._ledger.unscored:
-                self._ledger.tell(trial, lost)
-            raise WorkloadError(
-                f"workload {self._spec.workload} trains, and then does not {failure.phase}: "
-                f"{failure.reason}; mend it, or leave quality out with "
-                "--objectives cost,throughput"
-            )
+            require_sound_workload(self._spec.workload, self._ledger, self._desk)
 
     def _abandon(self) -> None:
         """Give up what is still under way, so that no trial stays leased."""
@@ -376,7 +366,7 @@ class Tuner:
         if self._stop.level:
             return "stopped by the user"
         reached = self._spending.reached()
-        reason = reached or "every config of the space is tried or ruled out"
+        reason = reached or self._worth.reason or EXHAUSTED
         return reason + source_counts(list(self._ledger.trials.values()))
 
     def _conclude(self) -> StudyResult:
@@ -391,6 +381,7 @@ class Tuner:
             baseline=baseline_of(self._ledger.trials.values(), self._record),
             reruns=dict(self._ledger.reruns),
             num_unscored=len(unscored),
+            refusals=self._ledger.refusals,
             spending=self._spending,
         )
 

@@ -49,15 +49,26 @@ DOORS = {
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
     {"errors", "figures", "rates", "records"},
-    {"settings", "objective", "front", "reuse", "baselines", "summary", "spending", "stopping"}
+    {
+        "settings",
+        "objective",
+        "front",
+        "reuse",
+        "baselines",
+        "summary",
+        "spending",
+        "stopping",
+        "worth",
+    }
     | {"prices"},
-    {"reruns", "events"},
+    {"reruns", "refusals", "events"},
     {"verdicts"},
     {"documents", "needs", "predict"},
     {"exports", "report"},
     {"store", "workers"},
-    {"optimizer", "workplace"},
+    {"optimizer", "forecast", "workplace"},
     {"quality", "ledger", "confirming"},
+    {"soundness"},
     {"tuner"},
     {"inspection", "planning", "checks", "physics"},
     {"technique_checks"},

@@ -82,6 +82,13 @@ Trials = Annotated[
 Seconds = Annotated[float | None, typer.Option(help="Most wall time.")]
 DeviceSeconds = Annotated[float | None, typer.Option(help="Most time of all trials together.")]
 Usd = Annotated[float | None, typer.Option(help="Most money, as device time.")]
+PlannedHours = Annotated[
+    float | None,
+    typer.Option(
+        help="Training that the config is for: stop once a trial costs more than it may save; "
+        "0 to go on."
+    ),
+]
 Objectives = Annotated[
     str | None,
     typer.Option(help="Of cost,throughput,quality; the first decides the recommendation."),

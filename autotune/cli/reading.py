@@ -14,7 +14,7 @@ from autotune.cli.tables import front_table, studies_table, trials_table, write_
 from autotune.documents import trial_columns, trial_document
 from autotune.errors import NoMeasurementsError, SettingsError
 from autotune.front import recommend
-from autotune.optimizer.study import delete_optuna_study, opened_storage
+from autotune.optimizer.storage import delete_optuna_study, opened_storage
 from autotune.prices.savings import savings_of
 from autotune.records import StudyRecord, StudyState, StudySummary, TrialRecord
 from autotune.reruns import Rerun, reruns_of, verdict_text

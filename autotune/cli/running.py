@@ -22,6 +22,7 @@ from autotune.errors import REPLIES, NothingFitsError
 from autotune.events import Listener
 from autotune.figures import rounded_up, shown_usd
 from autotune.records import StudyRecord, StudyState
+from autotune.refusals import refusals_text
 from autotune.reruns import verdict_text
 from autotune.session import Probe, probe, resume_study, run_study
 from autotune.settings import Settings
@@ -204,6 +205,7 @@ def _result_tables(study: StudyRecord, result: StudyResult) -> None:
     best = next(trial for trial in result.front if trial.number == chosen.number)
     sys.stdout.write(verdict_text(best, result.reruns))
     sys.stdout.write(verified_text(study.spec.name, {}))
+    sys.stdout.write(refusals_text(result.refusals))
     if result.baseline is not None:
         words = against_baseline(best, result.baseline, study.spec.memory_budget_bytes)
         sys.stdout.write(f"{words[0].upper()}{words[1:]}.\n")

@@ -115,6 +115,12 @@ class SpaceSampler(BaseSampler):
         return bool(self._is_open.any())
 
     @property
+    def best_gain(self) -> float | None:
+        """What the best open config is expected to add to the front, relative to it."""
+        choice = None if self._frontier is None else self._frontier.last
+        return None if choice is None else choice.best_gain
+
+    @property
     def why(self) -> str:
         """What the latest proposal was expected to bring; empty where the sampler knows not."""
         choice = None if self._frontier is None else self._frontier.last

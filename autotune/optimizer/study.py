@@ -1,19 +1,22 @@
 """One Optuna study: ask, tell, enqueue. Only the driver holds one."""
 
+import math
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import optuna
-from optuna.exceptions import ExperimentalWarning, StorageInternalError
-from optuna.storages import BaseStorage, RDBStorage, get_storage
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.errors import StudyMismatchError
+from autotune.forecast import Forecast
 from autotune.objective import LIKELY_CONSTRAINTS, Verdict, direction_of, value_of, worst_value
-from autotune.optimizer.frontier.prior import ConfigPrior, Target
+from autotune.optimizer.frontier.prior import Target
 from autotune.optimizer.frontier.sampler import FrontierSampler
 from autotune.optimizer.sampler import (
     FRONTIER,
@@ -26,54 +29,11 @@ from autotune.optimizer.sampler import (
     require_sampler,
 )
 from autotune.records import Objective, Scores, StudySpec
-from autotune.store.engine import engine_options, normalise_url, open_engine, tune_sqlite
-from autotune.store.faults import database_faults
-from autotune.store.migrate import making_tables
 from search_spaces import TrainingConfig
 from trials.measurement import Direction
 
 _ATTEMPT = "attempt"
 _CONSTRAINTS = "constraints"
-
-
-@contextmanager
-def opened_storage(store_url: str) -> Iterator[BaseStorage]:
-    """Yield Optuna's view of a store's database, and let go of the database afterwards.
-
-    Raises:
-        StoreError: A row breaks a rule of the schema.
-        StoreUnreachableError: Anything else that the database reports, through Optuna or not.
-    """
-    with database_faults(normalise_url(store_url)):
-        try:
-            storage = open_storage(store_url)
-            try:
-                yield get_storage(storage)
-            finally:
-                storage.engine.dispose()
-        except StorageInternalError as error:
-            raise (error.__cause__ or error) from None
-
-
-def open_storage(store_url: str) -> RDBStorage:
-    """Return Optuna's storage in a store's database, making its tables if they are not there."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    url = normalise_url(store_url)
-    engine = open_engine(url)
-    with making_tables(engine):
-        storage = RDBStorage(
-            url.render_as_string(hide_password=False), engine_kwargs=engine_options(url)
-        )
-    engine.dispose()
-    tune_sqlite(storage.engine)
-    return storage
-
-
-def delete_optuna_study(storage: BaseStorage, name: str) -> None:
-    """Remove a study and its trials from Optuna's tables. Quiet when there is none."""
-    known = {study.study_name: study._study_id for study in storage.get_all_studies()}
-    if name in known:
-        storage.delete_study(known[name])
 
 
 class _Asked(NamedTuple):
@@ -84,8 +44,44 @@ class _Asked(NamedTuple):
     constraints: Mapping[str, float]
 
 
+class _Proposal(NamedTuple):
+    """A config that the sampler proposes, and has not been asked yet.
+
+    Attributes:
+        number: Of the proposal.
+        params: Of the config, by knob that varies.
+        config: The config.
+        why: What it is expected to bring, in words.
+        gain: The most that any open config is expected to add to the front, relative to it.
+        seconds: That proposing took.
+    """
+
+    number: int
+    params: dict[str, Any]
+    config: TrainingConfig
+    why: str
+    gain: float | None
+    seconds: float
+
+
+class Gain(NamedTuple):
+    """What another trial is expected to bring.
+
+    Attributes:
+        proposal: Number of the proposal that it was reckoned for.
+        relative: Expected growth of the front's hypervolume, relative to it.
+    """
+
+    proposal: int
+    relative: float
+
+
 class OptunaStudy:
-    """Asks configs of a space and tells what came of them."""
+    """Asks configs of a space and tells what came of them.
+
+    Attributes:
+        forecast: Of each config; None where nothing is predicted.
+    """
 
     def __init__(
         self,
@@ -93,7 +89,7 @@ class OptunaStudy:
         spec: StudySpec,
         configs: Sequence[TrainingConfig],
         quality_direction: Direction,
-        foreseen: tuple[Sequence[ConfigPrior], Sequence[float]] | None = None,
+        forecast: Forecast | None = None,
     ) -> None:
         """Begin the study of a spec, or go on with it.
 
@@ -102,7 +98,7 @@ class OptunaStudy:
             spec: Of the study.
             configs: Every config that may be asked.
             quality_direction: Of the quality objective.
-            foreseen: Prediction and cost of each config, for a sampler that uses them.
+            forecast: Of each config, for a sampler that uses it.
 
         Raises:
             SettingsError: No such sampler.
@@ -110,14 +106,18 @@ class OptunaStudy:
         """
         self._objectives = spec.objectives
         self._quality_direction = quality_direction
-        self._foreseen = foreseen
+        self.forecast = forecast
         self._storage = storage
         self._study = self._open(storage, spec)
         self._study_id = storage.get_study_id_from_name(spec.name)
         self._sampler = self._make_sampler(spec, configs)
         self._is_writing = spec.sampler in WRITING
         self._study.sampler = self._sampler
-        self._is_enqueued_last = False
+        self._why = ""
+        self._proposal: _Proposal | None = None
+        self._is_stale = False
+        self._num_proposals = 0
+        self._may_idle_seconds = math.inf
         self._asked: dict[int, _Asked] = {}
         self._next_number = len(self._study.get_trials(deepcopy=False))
         self._num_waiting = len(self._frozen(TrialState.WAITING))
@@ -136,7 +136,27 @@ class OptunaStudy:
     @property
     def why(self) -> str:
         """What the config asked last was expected to bring; empty if nothing says it."""
-        return "" if self._is_enqueued_last else self._sampler.why
+        return self._why
+
+    def expected_gain(self) -> Gain | None:
+        """Return what the best open config is expected to add; None if nothing says it."""
+        if self._num_waiting or self._is_writing or not self._sampler.has_open:
+            return None
+        proposal = self._proposed()
+        return None if proposal.gain is None else Gain(proposal.number, proposal.gain)
+
+    def prepare(self, may_idle_seconds: float) -> None:
+        """Propose ahead, while trials are under way, if a slot would else idle for too long.
+
+        What is prepared does not know of the trials that end until it is asked.
+
+        Args:
+            may_idle_seconds: How long a slot may wait for a proposal.
+        """
+        self._may_idle_seconds = may_idle_seconds
+        is_slow = self._proposal is None or self._proposal.seconds > may_idle_seconds
+        if is_slow and not (self._num_waiting or self._is_writing) and self._sampler.has_open:
+            self._proposed()
 
     def enqueue(self, config: TrainingConfig, attempt: int = 1) -> int:
         """Have a config asked before the sampler's own proposals; return its trial's number."""
@@ -149,7 +169,7 @@ class OptunaStudy:
 
     def ask(self) -> tuple[int, TrainingConfig, int]:
         """Return the next trial: its number, config and attempt. It is RUNNING from now on."""
-        self._is_enqueued_last = self._num_waiting > 0
+        self._why = ""
         number, asked, attempt = self._ask_enqueued() if self._num_waiting else self._ask_sampler()
         assert asked.config is not None
         self._asked[number] = asked
@@ -185,6 +205,7 @@ class OptunaStudy:
         assert config is not None
         self._learn(config, verdict.constraints)
         self._asked.pop(number, None)
+        self._is_stale = True
 
     def fail(self, number: int, reason: str) -> None:
         """Fail a trial for a fault that says nothing of its config."""
@@ -197,6 +218,8 @@ class OptunaStudy:
     def close_configs(self, configs: Sequence[TrainingConfig]) -> None:
         """Keep the sampler from proposing these configs."""
         self._sampler.close_configs(configs)
+        if self._proposal is not None and self._proposal.config in configs:
+            self._proposal = None
 
     def open_configs(self) -> list[TrainingConfig]:
         """Return the configs that the sampler may still propose."""
@@ -244,19 +267,38 @@ class OptunaStudy:
         """
         if self._is_writing:
             return self._ask_in_steps()
-        distributions = self._sampler.distributions
-        blank = create_trial(state=TrialState.RUNNING)
-        self._sampler.before_trial(self._study, blank)
-        params = self._sampler.sample_relative(self._study, blank, distributions)
+        proposal, self._proposal = self._proposed(), None
+        self._why = proposal.why
         whole = create_trial(
             state=TrialState.RUNNING,
-            params=params,
-            distributions=distributions,
+            params=proposal.params,
+            distributions=self._sampler.distributions,
             constraints=LIKELY_CONSTRAINTS,
         )
         trial_id = self._storage.create_new_trial(self._study_id, whole)
-        config = self._sampler.config_of(params)
-        return self._number_of(trial_id), _Asked(trial_id, config, LIKELY_CONSTRAINTS), 1
+        asked = _Asked(trial_id, proposal.config, LIKELY_CONSTRAINTS)
+        return self._number_of(trial_id), asked, 1
+
+    def _proposed(self) -> "_Proposal":
+        """Return the next proposal; one that is stale is made anew unless that takes long."""
+        known = self._proposal
+        if known is not None and (not self._is_stale or known.seconds > self._may_idle_seconds):
+            return known
+        began = time.monotonic()
+        blank = create_trial(state=TrialState.RUNNING)
+        self._sampler.before_trial(self._study, blank)
+        params = self._sampler.sample_relative(self._study, blank, self._sampler.distributions)
+        self._num_proposals += 1
+        self._is_stale = False
+        self._proposal = _Proposal(
+            number=self._num_proposals,
+            params=params,
+            config=self._sampler.config_of(params),
+            why=self._sampler.why,
+            gain=self._sampler.best_gain,
+            seconds=time.monotonic() - began,
+        )
+        return self._proposal
 
     def _number_of(self, trial_id: int) -> int:
         """Return a new trial's number: the next one, unless someone else writes here too.
@@ -332,7 +374,8 @@ class OptunaStudy:
         self, spec: StudySpec, configs: Sequence[TrainingConfig], seed: int
     ) -> FrontierSampler:
         directions = [direction_of(o, self._quality_direction) for o in spec.objectives]
-        priors, costs = self._foreseen or (None, None)
+        forecast = self.forecast
+        costs = None if forecast is None else forecast.costs
         targets = [
             Target(
                 name=str(objective),
@@ -345,7 +388,7 @@ class OptunaStudy:
             configs,
             knob_distributions(configs),
             objectives=targets,
-            priors=priors,
+            priors=None if forecast is None else forecast.priors,
             memory_budget_bytes=spec.memory_budget_bytes,
             numerics=[config.numerics_class(spec.space.num_devices) for config in configs],
             seed=seed,

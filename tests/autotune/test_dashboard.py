@@ -31,7 +31,8 @@ from autotune.optimizer.dashboard import (
     open_for_reading,
     read_only_app,
 )
-from autotune.optimizer.study import OptunaStudy, delete_optuna_study, open_storage
+from autotune.optimizer.storage import delete_optuna_study, open_storage
+from autotune.optimizer.study import OptunaStudy
 from autotune.records import Objective
 from autotune.store.sql import SqlStore
 from tests.factories import (

@@ -10,7 +10,8 @@ from optuna.trial import TrialState
 from autotune.errors import SettingsError, StudyMismatchError
 from autotune.objective import Verdict, predicted_verdict
 from autotune.optimizer.sampler import SAMPLERS, knob_distributions
-from autotune.optimizer.study import OptunaStudy, delete_optuna_study, open_storage
+from autotune.optimizer.storage import delete_optuna_study, open_storage
+from autotune.optimizer.study import OptunaStudy
 from autotune.records import Objective, Scores
 from search_spaces import PRESETS, DeviceFacts, SearchSpace, TrainingConfig, load_space
 from tests.factories import MIB, make_study_record

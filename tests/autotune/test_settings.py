@@ -11,6 +11,7 @@ from autotune.settings import DEFAULT_TRIALS, Settings, parse_bytes
 from tests.factories import make_environment
 
 CPU = make_environment(num_threads=2)
+DAY = 86_400.0
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,7 @@ def refusal(flags=None, settings_file=None):
 
 def test_without_anything_said_the_defaults_hold():
     found = Settings.load({})
-    assert (found.workload, found.space, found.sampler) == ("byte-gpt", "default", "tpe")
+    assert (found.workload, found.space, found.sampler) == ("byte-gpt", "default", "frontier")
     assert (found.seed, found.trials, found.objectives) == (0, None, tuple(Objective))
     assert found.store.startswith("sqlite:///") and found.store.endswith("studies.db")
 
@@ -265,17 +266,22 @@ def test_an_objective_named_twice_is_refused():
 
 
 def test_without_any_limit_the_default_number_of_trials_is_the_budget():
-    assert Settings().budget() == Budget(trials=DEFAULT_TRIALS)
+    assert Settings().budget() == Budget(trials=DEFAULT_TRIALS, planned_seconds=DAY)
 
 
 @pytest.mark.parametrize("limit", ["seconds", "device_seconds", "usd"])
 def test_any_other_limit_takes_the_place_of_the_default(limit):
-    assert Settings.load({limit: 60}).budget() == Budget(**{limit: 60.0})
+    assert Settings.load({limit: 60}).budget() == Budget(**{limit: 60.0}, planned_seconds=DAY)
 
 
 def test_every_limit_that_is_given_holds():
     limits = {"trials": 5, "seconds": 60.0, "device_seconds": 30.0, "usd": 2.0}
-    assert Settings.load(limits).budget() == Budget(**limits)
+    assert Settings.load(limits).budget() == Budget(**limits, planned_seconds=DAY)
+
+
+def test_planned_hours_of_0_never_end_a_study():
+    assert Settings.load({"planned_hours": 0}).budget().planned_seconds is None
+    assert Settings.load({"planned_hours": 2}).budget().planned_seconds == 7200
 
 
 def test_rates_left_out_are_those_of_the_device_at_their_date():

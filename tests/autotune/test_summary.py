@@ -143,8 +143,8 @@ PREDICTED = make_told(
         (out_of_memory(0, None), "out of memory in warm-up"),
         (PREDICTED, "predicted: larger than trial 7 that ran out of memory"),
         (
-            replace(PREDICTED, reason="too large"),
-            "predicted: larger than a smaller config that ran out of memory",
+            replace(PREDICTED, reason="not run: predicted to take 9 GiB, and 8 GiB at least"),
+            "not run: predicted to take 9 GiB, and 8 GiB at least",
         ),
         (failed(0), "cannot train, fails in warm-up: ValueError: shapes differ"),
         (failed(0, "the loss is nan", Outcome.DIVERGED), "diverged in warm-up: the loss is nan"),

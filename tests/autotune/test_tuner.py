@@ -17,7 +17,8 @@ import pytest
 
 from autotune.errors import NothingFitsError, StudyBusyError, WorkersError
 from autotune.events import PointRerun, QualityMeasured, TrialTold
-from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.optimizer.storage import opened_storage
+from autotune.optimizer.study import OptunaStudy
 from autotune.records import Budget, Objective, Source, StudyState, TrialState
 from autotune.stopping import StopSwitch
 from autotune.store.sql import SqlStore

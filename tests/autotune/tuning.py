@@ -4,7 +4,9 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from autotune.optimizer.study import OptunaStudy, opened_storage
+from autotune.forecast import Forecast
+from autotune.optimizer.storage import opened_storage
+from autotune.optimizer.study import OptunaStudy
 from autotune.records import Budget, StudyRecord, StudySpec
 from autotune.stopping import StopSwitch
 from autotune.store.leases import this_process
@@ -28,6 +30,7 @@ def make_record(name="study", workload="simulated:ok", *, trials=20, **override)
         "rates": make_rates(),
         "deadline_seconds": 20.0,
         "confirms": False,
+        "sampler": "tpe",
     }
     return StudyRecord(
         spec=StudySpec(**{**values, **override}),
@@ -38,7 +41,7 @@ def make_record(name="study", workload="simulated:ok", *, trials=20, **override)
 
 
 def tune(
-    url, record, *, stop=None, listen=None, is_local=True, workers=None, confirms=False
+    url, record, *, stop=None, listen=None, is_local=True, workers=None, predictor=None
 ) -> StudyResult:
     """Run or resume a study on two slots."""
     store = SqlStore.open(url)
@@ -51,10 +54,12 @@ def tune(
             store.create_study(record)
         stored = replace(store.study(record.spec.name), spec=record.spec)
         configs = record.spec.space.configs(DeviceFacts())
+        forecast = None if predictor is None else Forecast(predictor, record.spec, configs)
+        direction = record.facts.quality_direction
         with opened_storage(url) as storage:
             tuner = Tuner(
                 store=store,
-                optuna=OptunaStudy(storage, record.spec, configs, record.facts.quality_direction),
+                optuna=OptunaStudy(storage, record.spec, configs, direction, forecast),
                 workers=workers,
                 record=stored,
                 stop=stop or StopSwitch(),

@@ -46,12 +46,14 @@ class Choice(NamedTuple):
     Attributes:
         row: Of the config.
         gain: Expected gain in hypervolume, relative to what is there; None before anything is.
+        best_gain: The largest that any open config has, likewise.
         fits: Probability to keep to the memory budget.
         losses: Expected objectives, less being better.
     """
 
     row: int
     gain: float | None
+    best_gain: float | None
     fits: float
     losses: tuple[float, ...]
 
@@ -87,9 +89,14 @@ def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choic
     if worth[place] <= 0:
         place = int((fits - 1e-3 * draws.mean(axis=(0, 2))).argmax())
     row = int(open_rows[place])
-    gain = float(gains[place] * fits[place] / present) if present > 0 else None
-    means = tuple(float(value) for value in outlook.means[row])
-    return Choice(row=row, gain=gain, fits=float(fits[place]), losses=means)
+    relative = gains * fits / present if present > 0 else None
+    return Choice(
+        row=row,
+        gain=None if relative is None else float(relative[place]),
+        best_gain=None if relative is None else float(relative.max()),
+        fits=float(fits[place]),
+        losses=tuple(float(value) for value in outlook.means[row]),
+    )
 
 
 def _range(outlook: Outlook, have: Array) -> tuple[Array, Array]:
