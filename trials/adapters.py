@@ -9,12 +9,10 @@ import torch
 from torch import nn
 
 from search_spaces import TrainingConfig
+from search_spaces.adapters import ALPHA_PER_RANK
 from trials.engines import AUTOCAST_DTYPES
 from trials.errors import TrialSetupError, WorkloadError
 from trials.low_bit import quantized_linear
-
-ALPHA_PER_RANK = 2
-"""LoRA scales its update by alpha / rank; twice the rank is what most recipes take."""
 
 
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrainingConfig) -> None:

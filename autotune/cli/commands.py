@@ -331,8 +331,8 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="json, toml, deepspeed, transformers, accelerate, lightning, ray-train, env or "
-            "shell.",
+            help="json, toml, deepspeed, transformers, accelerate, lightning, torchtune, axolotl, "
+            "llama-factory, ray-train, env or shell.",
         ),
     ] = "json",
     trial: Annotated[
@@ -341,7 +341,7 @@ def export(
     to: Annotated[Path | None, typer.Option(help="File; standard output if left out.")] = None,
     pair: Annotated[
         str | None,
-        typer.Option(help="deepspeed: write its JSON too, for transformers and accelerate."),
+        typer.Option(help="deepspeed: write its JSON too, for a file that names one."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Optimizer steps of the training, to pin.")

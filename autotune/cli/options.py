@@ -63,9 +63,7 @@ MemoryBudget = Annotated[
 ]
 Baseline = Annotated[
     Path | None,
-    typer.Option(
-        help="File with today's config: ours, DeepSpeed's, TrainingArguments', Accelerate's."
-    ),
+    typer.Option(help="File with today's config, in any format that export writes."),
 ]
 Deadline = Annotated[float | None, typer.Option(help="Seconds that one trial may take.")]
 Seed = Annotated[int | None, typer.Option(help="Of everything random.")]

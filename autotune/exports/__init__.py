@@ -6,13 +6,16 @@ from pathlib import Path
 from autotune.documents import EXPORT_FORMATS, export_config
 from autotune.errors import SettingsError
 from autotune.exports.accelerate import export_accelerate
+from autotune.exports.axolotl import export_axolotl
 from autotune.exports.base import Exported, Exporter, Handover
 from autotune.exports.deepspeed import export_deepspeed
 from autotune.exports.environment import export_environment, export_shell
 from autotune.exports.findings import Reading
 from autotune.exports.lightning import export_lightning
+from autotune.exports.llama_factory import export_llama_factory
 from autotune.exports.ray_train import export_ray_train
 from autotune.exports.reading import read_config
+from autotune.exports.torchtune import export_torchtune
 from autotune.exports.transformers import export_transformers
 
 __all__ = ["EXPORTERS", "PAIRED", "Bundle", "Handover", "Reading", "export_bundle", "read_config"]
@@ -32,11 +35,14 @@ EXPORTERS: dict[str, Exporter] = {
     "transformers": export_transformers,
     "accelerate": export_accelerate,
     "lightning": export_lightning,
+    "torchtune": export_torchtune,
+    "axolotl": export_axolotl,
+    "llama-factory": export_llama_factory,
     "ray-train": export_ray_train,
     "env": export_environment,
     "shell": export_shell,
 }
-PAIRED = ("transformers", "accelerate")
+PAIRED = ("transformers", "accelerate", "axolotl", "llama-factory")
 """Those that name a DeepSpeed file, which is then written beside."""
 
 

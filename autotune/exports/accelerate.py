@@ -1,8 +1,9 @@
-"""A config as the YAML of ``accelerate launch``: plain, or DeepSpeed by file or by inline keys."""
+"""A config as the YAML of ``accelerate launch``: plain, FSDP, or DeepSpeed by file or by keys."""
 
 from typing import Any
 
 from autotune.errors import UnsupportedExportError
+from autotune.exports.accelerate_fsdp import KEY, NOTES, fsdp_keys
 from autotune.exports.base import (
     Exported,
     Handover,
@@ -11,7 +12,7 @@ from autotune.exports.base import (
     require_deepspeed,
 )
 from autotune.exports.yaml_text import to_yaml
-from search_spaces import AmpDtype, OffloadTarget, Switch
+from search_spaces import AmpDtype, OffloadTarget, Sharding, Switch
 
 MIXED_PRECISION = {AmpDtype.BF16: "bf16", AmpDtype.FP16: "fp16"}
 NEVER_CLIPPED = 1e9
@@ -20,12 +21,16 @@ NEVER_CLIPPED = 1e9
 
 def export_accelerate(handover: Handover) -> Exported:
     """See Exporter."""
-    require_deepspeed(handover.config)
-    is_sharded = handover.config.zero_stage > 0 or handover.partner is not None
+    config = handover.config
+    is_fsdp = config.zero_stage > 0 and config.sharding == Sharding.FSDP
+    if not is_fsdp or handover.partner is not None:
+        require_deepspeed(config)
+    is_sharded = handover.partner is not None or (config.zero_stage > 0 and not is_fsdp)
+    kind = "FSDP" if is_fsdp else _distributed_type(handover)
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
-        "distributed_type": "DEEPSPEED" if is_sharded else _distributed_type(handover),
+        "distributed_type": "DEEPSPEED" if is_sharded else kind,
         "downcast_bf16": "no",
         "machine_rank": 0,
         "main_training_function": "main",
@@ -47,7 +52,10 @@ def export_accelerate(handover: Handover) -> Exported:
         document["mixed_precision"] = MIXED_PRECISION.get(handover.config.amp_dtype, "no")
         if is_sharded:
             document["deepspeed_config"] = _inline_keys(handover)
+        if is_fsdp:
+            document[KEY] = fsdp_keys(config)
         notes = _script_notes(handover, _inline_notes(handover) if is_sharded else ())
+        notes += NOTES if is_fsdp else ()
     return Exported(text=commented(handover, notes) + to_yaml(document), notes=notes)
 
 
@@ -99,7 +107,8 @@ def _script_notes(handover: Handover, others: tuple[str, ...]) -> tuple[str, ...
     said = {
         f"micro_batch_size={config.micro_batch_size}": True,
         f"accumulation_steps={config.accumulation_steps}": (
-            config.zero_stage == 0 and handover.partner is None
+            handover.partner is None
+            and (config.zero_stage == 0 or config.sharding == Sharding.FSDP)
         ),
         f"optimizer={config.optimizer}": True,
         f"optimizer_bits={config.optimizer_bits}": True,

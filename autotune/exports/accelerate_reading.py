@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.errors import SettingsError
+from autotune.exports.accelerate_fsdp import read_fsdp
 from autotune.exports.deepspeed_reading import AUTO, read_deepspeed
 from autotune.exports.documents_beside import document_beside
 from autotune.exports.findings import Findings
@@ -46,8 +47,10 @@ def read_accelerate(document: Mapping[str, Any], findings: Findings) -> dict[str
     knobs: dict[str, object] = {**findings.own, "amp_dtype": _amp_dtype(document, findings)}
     knobs["compile"] = _is_compiled(document, findings)
     kind = str(document.get("distributed_type", "NO"))
-    if kind in ("FSDP", "MEGATRON_LM", "XLA", "TPU"):
-        findings.fault(f"distributed_type {kind} is no knob here; DEEPSPEED and MULTI_GPU are")
+    if kind == "FSDP":
+        return {**knobs, **read_fsdp(document, findings)}
+    if kind in ("MEGATRON_LM", "XLA", "TPU"):
+        findings.fault(f"distributed_type {kind} is no knob here; DEEPSPEED, FSDP, MULTI_GPU are")
     if kind != "DEEPSPEED":
         return {**knobs, "zero_stage": 0, "offload_target": str(OffloadTarget.NONE)}
     plugin = findings.with_numbers(

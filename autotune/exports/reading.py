@@ -9,12 +9,15 @@ from typing import Any
 from autotune.documents import read_exported_config
 from autotune.errors import SettingsError
 from autotune.exports.accelerate_reading import is_accelerate, read_accelerate
+from autotune.exports.axolotl import is_axolotl, read_axolotl
 from autotune.exports.base import COMMENT
 from autotune.exports.deepspeed_reading import is_deepspeed, read_deepspeed
 from autotune.exports.environment import knobs_of_environment, knobs_of_shell
 from autotune.exports.findings import Findings, Reading
 from autotune.exports.lightning import is_lightning, read_lightning
+from autotune.exports.llama_factory import is_llama_factory, read_llama_factory
 from autotune.exports.ray_train import is_ray_train, read_ray_train
+from autotune.exports.torchtune import is_torchtune, read_torchtune
 from autotune.exports.transformers_reading import is_transformers, read_transformers
 from autotune.exports.yaml_text import from_yaml
 from search_spaces import InvalidConfigError, TrainingConfig
@@ -37,6 +40,9 @@ FOREIGN: tuple[
     (is_accelerate, read_accelerate),
     (is_lightning, read_lightning),
     (is_ray_train, read_ray_train),
+    (is_torchtune, read_torchtune),
+    (is_axolotl, read_axolotl),
+    (is_llama_factory, read_llama_factory),
     (is_transformers, read_transformers),
 )
 """How documents of other programs are told apart, and read."""
@@ -46,7 +52,8 @@ def read_config(path: Path) -> Reading:
     """Read the config from a file: ours, or one of another program.
 
     Our own JSON and TOML, DeepSpeed's JSON, ``TrainingArguments`` as JSON or YAML, the YAML of
-    Accelerate, Lightning and Ray Train, and what ``--format env`` and ``--format shell`` write.
+    Accelerate, Lightning, Ray Train, torchtune, axolotl and LLaMA-Factory, and what
+    ``--format env`` and ``--format shell`` write.
 
     Raises:
         SettingsError: No such file, none of these, or one that its own program would refuse; the
@@ -62,8 +69,8 @@ def read_config(path: Path) -> Reading:
     if not _is_foreign(document):
         if path.suffix in YAML and text:
             raise SettingsError(
-                f"{str(path)!r} has none of the keys of accelerate, TrainingArguments, Lightning "
-                "or Ray Train; configs of our own are JSON or TOML"
+                f"{str(path)!r} has none of the keys of accelerate, TrainingArguments, Lightning, "
+                "Ray Train, torchtune, axolotl or LLaMA-Factory; our own are JSON or TOML"
             )
         return Reading(path=path, knobs=read_exported_config(path).as_dict())
     assert isinstance(document, Mapping)

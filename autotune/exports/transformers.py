@@ -35,13 +35,13 @@ OPTIMIZERS = {
 
 def export_transformers(handover: Handover) -> Exported:
     """See Exporter."""
-    _require_expressible(handover)
+    require_trainer(handover)
     arguments = {
         "run_name": handover.title,
-        **_batch(handover),
-        **_precision(handover),
+        **batch_arguments(handover),
+        **precision_arguments(handover),
         **_checkpointing(handover.config),
-        **_optimizer(handover),
+        **optimizer_arguments(handover),
         **({"torch_compile": True} if handover.config.compile == Switch.ON else {}),
         **({} if handover.partner is None else {"deepspeed": handover.partner}),
         **({} if handover.is_on_cuda else {"use_cpu": True}),
@@ -50,7 +50,12 @@ def export_transformers(handover: Handover) -> Exported:
     return Exported(text=text, notes=_notes(handover), has_side_file=True)
 
 
-def _require_expressible(handover: Handover) -> None:
+def require_trainer(handover: Handover) -> None:
+    """Refuse what transformers' Trainer cannot do as it was measured.
+
+    Raises:
+        UnsupportedExportError: The config needs it; the message names the knob.
+    """
     config = handover.config
     if config.offload_target != OffloadTarget.PAGED:
         require_deepspeed(config)
@@ -77,7 +82,8 @@ def _require_expressible(handover: Handover) -> None:
         )
 
 
-def _batch(handover: Handover) -> dict[str, Any]:
+def batch_arguments(handover: Handover) -> dict[str, Any]:
+    """Return micro-batch and accumulation, and how long to train if that is said."""
     return {
         "per_device_train_batch_size": handover.config.micro_batch_size,
         "gradient_accumulation_steps": handover.config.accumulation_steps,
@@ -86,7 +92,7 @@ def _batch(handover: Handover) -> dict[str, Any]:
     }
 
 
-def _precision(handover: Handover) -> dict[str, Any]:
+def precision_arguments(handover: Handover) -> dict[str, Any]:
     """Return who casts: the trainer, or DeepSpeed's autocast where there is one."""
     dtype, is_trainers = handover.config.amp_dtype, handover.partner is None
     precision: dict[str, Any] = {
@@ -112,7 +118,8 @@ def _checkpointing(config: TrainingConfig) -> dict[str, Any]:
     }
 
 
-def _optimizer(handover: Handover) -> dict[str, Any]:
+def optimizer_arguments(handover: Handover) -> dict[str, Any]:
+    """Return the optimizer by its name, and its settings."""
     config, rate = handover.config, handover.learning_rate
     rule = UPDATE_RULES[config.optimizer]
     is_paged = config.offload_target == OffloadTarget.PAGED

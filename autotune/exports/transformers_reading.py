@@ -12,6 +12,8 @@ from search_spaces import KnobValue, OffloadTarget, Optimizer, did_you_mean
 
 DEFAULT_MICRO_BATCH_SIZE = 8
 """Of transformers."""
+TRL_RANK = 16
+"""Of adapters in trl's scripts, where a file does not say."""
 UNDERSTOOD = {
     *("per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size"),
     *("bf16", "fp16", "tf32", "optim", "torch_compile", "deepspeed", "max_grad_norm"),
@@ -20,6 +22,8 @@ UNDERSTOOD = {
     *("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
 }
 """Keys that this reader looks at. Others are the training's own, or its script's."""
+OF_TRL = {"use_peft", "lora_r", "load_in_8bit", "load_in_4bit"}
+"""Keys of trl's scripts beside them, that this reader looks at too."""
 REMOVED_KEYS = {
     "evaluation_strategy": "eval_strategy",
     "no_cuda": "use_cpu",
@@ -28,7 +32,7 @@ REMOVED_KEYS = {
     "warmup_ratio": "warmup_steps, a share if below 1",
 }
 """That transformers 5 no longer has, and what stands for each."""
-NO_KNOBS = {"load_in_4bit", "load_in_8bit", "use_peft", "fsdp"}
+NO_KNOBS = {"fsdp"}
 """Keys of training scripts that change memory and are no knob here."""
 SHARED = {
     "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
@@ -60,17 +64,23 @@ def read_transformers(document: Mapping[str, Any], findings: Findings) -> dict[s
     document = findings.with_numbers(document)
     _tell_keys(document, findings)
     knobs: dict[str, object] = {
-        **_batch(document, findings),
-        "amp_dtype": _amp_dtype(document, findings),
+        **batch_knobs(document, findings),
+        "amp_dtype": amp_dtype_knob(document, findings),
         **_checkpointing(document, findings),
-        **_optimizer(document, findings),
+        **optimizer_knobs(document, findings),
         "compile": findings.switch(document, "torch_compile"),
+        **adapter_knobs(
+            document,
+            findings,
+            are_used=findings.switch(document, "use_peft"),
+            usual_rank=TRL_RANK,
+        ),
     }
-    return {**knobs, **_deepspeed(document, findings)}
+    return {**knobs, **deepspeed_knobs(document, findings)}
 
 
 def _tell_keys(document: Mapping[str, Any], findings: Findings) -> None:
-    for key in sorted(document.keys() - UNDERSTOOD):
+    for key in sorted(document.keys() - UNDERSTOOD - OF_TRL):
         guess = did_you_mean(key, UNDERSTOOD)
         if key in REMOVED_KEYS:
             findings.note(f"{key} is deprecated: {REMOVED_KEYS[key]}")
@@ -82,7 +92,8 @@ def _tell_keys(document: Mapping[str, Any], findings: Findings) -> None:
         findings.note("auto_find_batch_size may change the batch: it is taken as written")
 
 
-def _batch(document: Mapping[str, Any], findings: Findings) -> dict[str, KnobValue]:
+def batch_knobs(document: Mapping[str, Any], findings: Findings) -> dict[str, KnobValue]:
+    """Return micro-batch and accumulation."""
     micro, steps = "per_device_train_batch_size", "gradient_accumulation_steps"
     if micro not in document:
         findings.note(f"{micro} is not set: transformers takes {DEFAULT_MICRO_BATCH_SIZE}")
@@ -94,7 +105,8 @@ def _batch(document: Mapping[str, Any], findings: Findings) -> dict[str, KnobVal
     )
 
 
-def _amp_dtype(document: Mapping[str, Any], findings: Findings) -> str:
+def amp_dtype_knob(document: Mapping[str, Any], findings: Findings) -> str:
+    """Return the AMP dtype by its name."""
     used = [name for name in ("bf16", "fp16", "tf32") if findings.switch(document, name)]
     if {"bf16", "fp16"} <= set(used):
         findings.fault("bf16 and fp16 cannot both be true")
@@ -114,7 +126,8 @@ def _checkpointing(document: Mapping[str, Any], findings: Findings) -> dict[str,
     return {"checkpoint_interval": options.get("every_n_layers", 1)}
 
 
-def _optimizer(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
+def optimizer_knobs(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
+    """Return the optimizer, its bits, and whether its state is paged."""
     name = str(document.get("optim", "adamw_torch"))
     if name in _PAGED_KINDS:
         kind, bits = _PAGED_KINDS[name]
@@ -127,7 +140,33 @@ def _optimizer(document: Mapping[str, Any], findings: Findings) -> dict[str, obj
     return {"optimizer": str(found[0]), "optimizer_bits": found[1]}
 
 
-def _deepspeed(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
+def adapter_knobs(
+    document: Mapping[str, Any], findings: Findings, *, are_used: bool, usual_rank: int
+) -> dict[str, object]:
+    """Return rank and bits of adapters by the keys that axolotl and trl share.
+
+    Args:
+        document: The file.
+        findings: Gets what is wrong.
+        are_used: Whether it asks for adapters.
+        usual_rank: Where it does not say.
+    """
+    bits = {8: "load_in_8bit", 4: "load_in_4bit"}
+    loaded = [number for number, key in bits.items() if findings.switch(document, key)]
+    if len(loaded) > 1:
+        findings.fault("load_in_8bit and load_in_4bit cannot both be true")
+    if not are_used:
+        if loaded:
+            findings.fault(f"{bits[loaded[0]]} without adapters: quantized weights do not train")
+        return {}
+    rank = document.get("lora_r")
+    return {
+        "lora_rank": usual_rank if rank is None else rank,
+        "weight_bits": loaded[0] if loaded else 32,
+    }
+
+
+def deepspeed_knobs(document: Mapping[str, Any], findings: Findings) -> dict[str, object]:
     """Return what DeepSpeed's part says: its stage and offload, and who casts."""
     named = document.get("deepspeed")
     if named is None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from autotune.exports import Handover, export_bundle
+from autotune.exports import PAIRED, Handover, export_bundle
 from search_spaces import KNOBS, DeviceFacts, TrainingConfig, refusal
 from tests.factories import (
     make_config,
@@ -68,8 +68,12 @@ def handed_over(config=None, *, num_devices=1, on="cpu", rate=2e-5, steps=None, 
 
 def exported(form, handover, to=None):
     """Return an export, paired with a DeepSpeed file where a path is given and it may be."""
-    is_paired = to is not None and handover.config.zero_stage > 0
-    pair = "deepspeed" if is_paired and form in ("transformers", "accelerate") else None
+    is_paired = (
+        to is not None
+        and handover.config.zero_stage > 0
+        and handover.config.sharding == "deepspeed"
+    )
+    pair = "deepspeed" if is_paired and form in PAIRED else None
     return export_bundle(handover, form=form, pair=pair, to=to)
 
 

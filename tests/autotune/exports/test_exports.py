@@ -21,6 +21,9 @@ SUFFIXES = {
     "transformers": ".json",
     "accelerate": ".yaml",
     "lightning": ".yaml",
+    "torchtune": ".yaml",
+    "axolotl": ".yaml",
+    "llama-factory": ".yaml",
     "ray-train": ".yaml",
     "env": ".env",
     "shell": ".args",
@@ -154,7 +157,7 @@ def test_a_shell_takes_the_variables_and_the_words(tmp_path):
     assert text.count("\n") == 1 and "--micro-batch-size 4 " in text and "--steps 100" in text
 
 
-@pytest.mark.parametrize("form", ["deepspeed", "transformers", "accelerate"])
+@pytest.mark.parametrize("form", ["deepspeed", "transformers"])
 @pytest.mark.parametrize(
     ("knobs", "words"),
     [

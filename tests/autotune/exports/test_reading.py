@@ -109,7 +109,7 @@ def test_one_half_of_the_batch_gives_the_other(read):
         ({**ACCELERATE, "mixed_precison": "bf16"}, "accelerate knows no key 'mixed_precison'"),
         ({**ACCELERATE, "mixed_precision": "fp8"}, "'fp8' is none of no, bf16, fp16"),
         ({**ACCELERATE, "mixed_precision": False}, "write 'no'"),
-        ({"distributed_type": "FSDP"}, "FSDP is no knob here"),
+        ({"distributed_type": "XLA"}, "XLA is no knob here"),
         (
             {
                 **ACCELERATE,
@@ -182,7 +182,7 @@ def test_a_broken_file_is_refused_with_what_is_wrong_and_where(read, document, w
         ),
         ({**ZERO, "bf16": {"enabled": "auto"}}, "bf16.enabled is 'auto': fp32 is taken"),
         ({"bf16": True, "warmup_ratio": 0.1}, "warmup_ratio is deprecated: warmup_steps"),
-        ({"bf16": True, "load_in_4bit": True}, "load_in_4bit is no knob here"),
+        ({"bf16": True, "fsdp": "full_shard"}, "fsdp is no knob here"),
         ({"bf16": True, "gradient_checkpointing": True}, "use_reentrant false"),
         ({"bf16": True}, "transformers takes 8"),
         ({"bf16": True, "auto_find_batch_size": True}, "taken as written"),
