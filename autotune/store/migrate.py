@@ -4,17 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, column, func, inspect, select, table
 
 from autotune.errors import StoreSchemaError, StoreUnreachableError
 from autotune.store.engine import READ_ONLY, normalise_url, open_engine, shown_url
 from autotune.store.faults import database_faults
 from autotune.store.files import locked_folder
-from autotune.store.schema import VERSION_TABLE
+from autotune.store.schema import REVISIONS, VERSION_TABLE
 
 SCRIPTS = "autotune.store:migrations"
 TABLES_LOCK = 0x6175746F  # "auto"
@@ -85,10 +81,16 @@ def making_tables(engine: Engine) -> Iterator[None]:
 
 
 def _upgrade(engine: Engine) -> tuple[str | None, str]:
+    from alembic import command  # takes a quarter of a second, and most commands only read
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", SCRIPTS)
     with making_tables(engine), engine.begin() as connection:
         found = _version(connection)
         newest = _require_known(engine, found)
-        command.upgrade(_config(connection), "head")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
     return found, newest
 
 
@@ -124,24 +126,21 @@ def _require_newest(engine: Engine, found: str) -> None:
 
 
 def _version(connection: Connection) -> str | None:
-    options = {"version_table": VERSION_TABLE}
-    return MigrationContext.configure(connection, opts=options).get_current_revision()
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version = column("version_num")
+    found: str | None = connection.scalar(
+        select(version).select_from(table(VERSION_TABLE, version))
+    )
+    return found
 
 
 def _require_known(engine: Engine, found: str | None) -> str:
     """Return the newest version that this program knows, if it knows the one found."""
-    script = ScriptDirectory.from_config(_config())
-    newest = script.get_current_head()
-    assert newest is not None
-    if found not in {None, *(revision.revision for revision in script.walk_revisions())}:
+    newest = REVISIONS[-1]
+    if found not in {None, *REVISIONS}:
         raise StoreSchemaError(
             f"the store {shown_url(engine.url)} has schema {found}, made by a newer autotune; "
             f"this one knows schemas up to {newest}: update autotune"
         )
     return newest
-
-
-def _config(connection: Connection | None = None) -> Config:
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", SCRIPTS)
-    return config

@@ -15,6 +15,8 @@ from sqlalchemy import (
     Text,
 )
 
+REVISIONS = ("v0001", "v0002")
+"""Every version of the schema, the newest last; the migrations lead from one to the next."""
 VERSION_TABLE = "autotune_alembic_version"
 """Not Alembic's default name: Optuna's own version lies in the same database under it."""
 

@@ -102,6 +102,18 @@ def test_export_goes_to_standard_output_and_keeps_the_batch_identity(store):
     assert product == batch["global_batch_size"] == 8
 
 
+def test_an_export_loads_nothing_that_it_does_not_need(store):
+    code = (
+        "import sys; from autotune.cli import run_command; "
+        f"assert run_command(['export', 'mine', '--store', 'sqlite:///{store}']) == 0; "
+        "sys.exit(str({'torch', 'ray', 'optuna', 'alembic', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr.splitlines()[-1] == "set()"
+
+
 def test_a_study_that_exists_is_not_begun_again(store):
     done = call("run", *QUICK, "--study", "mine", store=store)
     assert done.returncode == 3

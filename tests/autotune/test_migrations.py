@@ -1,10 +1,13 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from autotune.errors import StoreSchemaError, StoreUnreachableError
@@ -12,7 +15,7 @@ from autotune.store import migrate as migrate_module
 from autotune.store import migrations
 from autotune.store.engine import normalise_url, open_engine
 from autotune.store.migrate import migrate
-from autotune.store.schema import METADATA, VERSION_TABLE
+from autotune.store.schema import METADATA, REVISIONS, VERSION_TABLE
 from autotune.store.sql import SqlStore
 from tests.autotune.store_processes import open_optuna
 from tests.factories import make_measurement, make_study_record, make_trial
@@ -53,6 +56,7 @@ def add_version(tmp_path, monkeypatch):
         newest = VERSIONS[-1].name.partition("_")[0]
         (copy / "versions" / "v9999_next.py").write_text(NEXT_VERSION.format(newest, statement))
         monkeypatch.setattr(migrate_module, "SCRIPTS", str(copy))
+        monkeypatch.setattr(migrate_module, "REVISIONS", (*REVISIONS, "v9999"))
 
     return add
 
@@ -71,7 +75,7 @@ def test_an_old_store_is_upgraded_read_and_written(asset, tmp_path):
     store.open_trial(make_trial(3))
     assert told.measurement == make_measurement()
     assert [out_of_memory.outcome, predicted.outcome] == ["out_of_memory"] * 2
-    assert store.study("study").spec == make_study_record().spec
+    assert store.study("study").spec == replace(make_study_record().spec, sampler="tpe")
     assert len(store.trials("study")) == 4
     store.close()
 
@@ -145,3 +149,10 @@ def test_a_migration_that_fails_changes_nothing(url, engine, add_version):
             column["name"] for column in inspect(connection).get_columns("autotune_studies")
         ]
         assert "note" not in columns
+
+
+def test_the_versions_that_are_known_are_those_of_the_migrations():
+    config = Config()
+    config.set_main_option("script_location", "autotune.store:migrations")
+    script = ScriptDirectory.from_config(config)
+    assert [revision.revision for revision in script.walk_revisions()] == [*reversed(REVISIONS)]
