@@ -19,6 +19,8 @@ from autotune.optimizer.trend import likely_to_fit, memory_features
 from search_spaces import KNOBS, KnobValue, TrainingConfig, did_you_mean
 
 FRONTIER = "frontier"
+LEAST_SHOWN = 0.001
+"""Gain below which no number is shown."""
 GENERAL: dict[str, Callable[[int], BaseSampler]] = {
     # No constant liar: what is under way is closed here already, and the liar costs transactions.
     "tpe": lambda seed: TPESampler(multivariate=True, constant_liar=False, seed=seed),
@@ -129,6 +131,8 @@ class SpaceSampler(BaseSampler):
         if choice.gain is None:
             return f"first of the expected front, {choice.fits:.0%} likely to fit"
         gain = f"add {choice.gain:.1%} to" if choice.gain < 1 else "more than double"
+        if choice.gain < LEAST_SHOWN:
+            gain = f"add less than {LEAST_SHOWN:.1%} to"
         return f"expected to {gain} the front, {choice.fits:.0%} likely to fit"
 
     def close_configs(self, configs: Collection[TrainingConfig]) -> None:
