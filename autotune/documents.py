@@ -63,6 +63,7 @@ def trial_document(
             "high": timing.high_seconds,
             "steps": len(timing.step_seconds),
         },
+        "ended_early": None if timing is None else timing.is_beaten,
         "data_wait_seconds": None if timing is None else timing.data_wait_seconds,
         "is_data_bound": None if timing is None else timing.is_data_bound,
         "peak_device_bytes": None if memory is None else memory.peak_device_bytes,

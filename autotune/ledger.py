@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.baselines import first_configs
+from autotune.dominance import beaten_seconds
 from autotune.front import Recommendation, pareto_front, recommend
 from autotune.objective import Quality, Verdict, judge, predicted_verdict
 from autotune.optimizer.study import Gain, OptunaStudy
@@ -22,12 +23,12 @@ from autotune.records import (
     TrialRecord,
     TrialState,
 )
-from autotune.refusals import Refusals, refusals_of
+from autotune.refusals import Refusals, hoped_quality, refusals_of
 from autotune.reruns import Rerun, reruns_of
 from autotune.reuse import TooLarge, answer_from, surely_too_large
 from autotune.store.base import StudyStore
 from search_spaces import OffloadTarget, TrainingConfig, stable_hash
-from trials.measurement import Direction, Measurement, Outcome
+from trials.measurement import Measurement, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +131,20 @@ class Ledger:
     def refusals(self) -> Refusals:
         """What was refused by prediction, and what checks of it found."""
         return refusals_of(self.trials.values())
+
+    def beaten_seconds(self, config: TrainingConfig) -> float | None:
+        """Return from what step time on a config cannot matter; None for the user's baseline."""
+        if config == self._spec.baseline:
+            return None
+        has_quality = Objective.QUALITY in self._spec.objectives
+        rivals = [t for t in self.front if not has_quality or self._is_of_class(t, config)]
+        return beaten_seconds(
+            config,
+            rivals,
+            objectives=self._spec.objectives,
+            rates=self._spec.rates,
+            num_ranks=self._spec.num_ranks,
+        )
 
     @property
     def trial_seconds(self) -> list[float]:
@@ -265,24 +280,18 @@ class Ledger:
         if surely_too_large(trial.config, self.trials.values()):
             return False
         assert self._forecast is not None
+        direction = self._record.facts.quality_direction
         scores = self._forecast.scores(trial.config)
         if Objective.QUALITY in self._spec.objectives:
-            scores = replace(scores, quality=self._hoped_quality(trial.config))
+            known = [t for t in self.trials.values() if self._is_of_class(t, trial.config)]
+            scores = replace(scores, quality=hoped_quality(known, self.front, direction))
         hoped = replace(trial, outcome=Outcome.COMPLETED, scores=scores, violation=0.0)
-        direction = self._record.facts.quality_direction
         return hoped in pareto_front([*self.front, hoped], self._spec.objectives, direction)
 
-    def _hoped_quality(self, config: TrainingConfig) -> float | None:
-        """Return the quality of a config's numerics class; the best of the front if not known."""
-        numerics = config.numerics_class(self._spec.space.num_devices)
-        of_class = [
-            t.scores.quality
-            for t in self.trials.values()
-            if t.is_feasible and t.config.numerics_class(self._spec.space.num_devices) == numerics
-        ]
-        known = of_class or [t.scores.quality for t in self.front]
-        pick = min if self._record.facts.quality_direction == Direction.MINIMIZE else max
-        return pick((quality for quality in known if quality is not None), default=None)
+    def _is_of_class(self, trial: TrialRecord, config: TrainingConfig) -> bool:
+        """Tell whether a trial's quality is that of a config: they are of one numerics class."""
+        devices = self._spec.space.num_devices
+        return trial.config.numerics_class(devices) == config.numerics_class(devices)
 
     def _answer(self, trial: TrialRecord, stored: StoredMeasurement) -> TrialRecord:
         cached = replace(trial, source=Source.CACHED, measurement_id=stored.id)

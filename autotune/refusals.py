@@ -1,12 +1,12 @@
 """What a study did not run because it was predicted not to fit, and how that was checked. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotune.figures import shown_count
 from autotune.records import Source, TrialRecord
 from search_spaces import TrainingConfig
-from trials.measurement import Outcome
+from trials.measurement import Direction, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,22 @@ def refusals_of(trials: Iterable[TrialRecord]) -> Refusals:
         checked=frozenset(trial.config for trial in again),
         false=frozenset(t.config for t in again if t.outcome == Outcome.COMPLETED),
     )
+
+
+def hoped_quality(
+    of_class: Sequence[TrialRecord], front: Sequence[TrialRecord], direction: Direction
+) -> float | None:
+    """Return the quality that a config would have; the best of the front where it is not known.
+
+    Args:
+        of_class: Trials of the config's numerics class.
+        front: The front.
+        direction: Which way quality is better.
+    """
+    known = [t.scores.quality for t in of_class if t.is_feasible]
+    found = known or [trial.scores.quality for trial in front]
+    pick = min if direction == Direction.MINIMIZE else max
+    return pick((quality for quality in found if quality is not None), default=None)
 
 
 def refusals_text(refusals: Refusals) -> str:

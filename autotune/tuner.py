@@ -213,7 +213,9 @@ class Tuner:
 
     def _start(self, trial: TrialRecord) -> None:
         if trial.state == TrialState.LEASED:
-            slot = self._workers.submit(self._trial_spec(trial.config, trial.lease))
+            limit = self._ledger.beaten_seconds(trial.config)
+            spec = replace(self._trial_spec(trial.config, trial.lease), beaten_seconds=limit)
+            slot = self._workers.submit(spec)
             self._spending.trials += 1
             self._in_flight[trial.lease] = replace(trial, slot=slot)
             self._listen(

@@ -59,6 +59,7 @@ ORDER = [
         "spending",
         "stopping",
         "worth",
+        "dominance",
     }
     | {"prices"},
     {"reruns", "refusals", "events"},

@@ -101,6 +101,7 @@ class StepTiming:
         data_wait_seconds: Mean wait for data per step, but for the first, which starts the loader.
         optimizer_steps: Steps that the optimizer really took, warm-up included.
         skipped_steps: Steps that the gradient scaler skipped.
+        is_beaten: Whether timing ended early, the config being surely too slow to matter.
     """
 
     step_seconds: tuple[float, ...]
@@ -112,6 +113,7 @@ class StepTiming:
     data_wait_seconds: float
     optimizer_steps: int
     skipped_steps: int = 0
+    is_beaten: bool = False
 
     @property
     def mean_seconds(self) -> float:

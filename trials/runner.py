@@ -42,6 +42,7 @@ from trials.techniques import missing_techniques
 from trials.timing import (
     MAX_LEADING_SKIPS,
     StepReading,
+    is_beaten,
     is_enough,
     skips_too_much,
     timed_steps,
@@ -112,6 +113,7 @@ def _measure(trial: Trial) -> Measurement:
         readings,
         samples_per_step=state.config.effective_batch_size(),
         warm_up_seconds=warm_up_seconds,
+        has_ended_early=is_beaten(readings, spec.timing, spec.beaten_seconds),
     )
     taken = timing.optimizer_steps
     assert state.optimizer_steps == taken, f"{state.optimizer_steps} steps, {taken} counted"
@@ -170,7 +172,7 @@ def _batches(trial: Trial, state: TrainingState) -> Iterator[Batch]:
 
 
 def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
-    policy = trial.spec.timing
+    policy, beaten_seconds = trial.spec.timing, trial.spec.beaten_seconds
     ranks = state.ranks
     batches = _batches(trial, state)
     readings: list[StepReading] = []
@@ -180,6 +182,8 @@ def _time_steps(trial: Trial, state: TrainingState) -> list[StepReading]:
     while not ranks.agree(is_enough(readings, time.perf_counter() - started, policy)):
         readings.append(train_step(state, batches, look))
         thrash.look()
+        if ranks.agree(is_beaten(readings, policy, beaten_seconds)):
+            break
         if len(readings) >= policy.min_steps + MAX_LEADING_SKIPS and skips_too_much(readings):
             break
     return readings

@@ -92,6 +92,8 @@ class TrialSpec:
         nvme_path: Folder on a local disk that optimizer state may be offloaded to.
         deadline_seconds: The process is ended after this long.
         timing: When enough steps are timed.
+        beaten_seconds: Of a step, beyond which the config cannot matter: timing ends early once
+            the mean is surely longer. None for never; no part of how the trial measures.
         quality_samples: Samples trained before evaluation, under ``Task.QUALITY``.
         profile_folder: Where ``Task.PROFILE`` puts its files, on the machine that runs it.
         traced: Configs whose data type and adapters ``Task.TRACE`` traces.
@@ -116,6 +118,7 @@ class TrialSpec:
     nvme_path: str | None = None
     deadline_seconds: float = 120.0
     timing: TimingPolicy = field(default_factory=TimingPolicy)
+    beaten_seconds: float | None = None
     quality_samples: int = 0
     profile_folder: str | None = None
     traced: tuple[TrainingConfig, ...] = ()

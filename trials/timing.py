@@ -88,12 +88,23 @@ def is_enough(
     return is_narrow or elapsed_seconds >= policy.max_seconds
 
 
+def is_beaten(
+    readings: Sequence[StepReading], policy: TimingPolicy, beaten_seconds: float | None
+) -> bool:
+    """Tell whether a step surely takes longer than what any use could be made of."""
+    times = [reading.seconds for reading in timed_steps(readings)]
+    if beaten_seconds is None or len(times) < policy.min_steps:
+        return False
+    return statistics.fmean(times) - half_width(times) > beaten_seconds
+
+
 def timing_of(
     warm_up: Sequence[StepReading],
     readings: Sequence[StepReading],
     *,
     samples_per_step: int,
     warm_up_seconds: float,
+    has_ended_early: bool = False,
 ) -> StepTiming:
     """Return what the steps of a trial say of its time; one of them at least was taken."""
     timed = timed_steps(readings)
@@ -110,4 +121,5 @@ def timing_of(
         data_wait_seconds=statistics.fmean(waits[1:] or waits),
         optimizer_steps=len(timed) + len(timed_steps(warm_up)),
         skipped_steps=sum(reading.is_skipped for reading in [*warm_up, *readings]),
+        is_beaten=has_ended_early,
     )

@@ -177,9 +177,14 @@ def _told_line(trial: TrialRecord, study: StudyRecord) -> str:
         f"{head}{shown_number(scores.throughput_samples_per_second)} samples/s ±{share:.1%}, "
         f"${shown_number(scores.cost_usd_per_million_samples)}/M, "
         f"{shown_bytes(trial.measurement.memory.peak_device_bytes)}"
-        f"{f', {waits}' if waits else ''}{cached}"
+        f"{f', {waits}' if waits else ''}{_ended_early(trial)}{cached}"
         f"{f'; not scored: {reason}' if reason and reason != waits else ''}"
     )
+
+
+def _ended_early(trial: TrialRecord) -> str:
+    timing = None if trial.measurement is None else trial.measurement.timing
+    return ", ended early: beaten already" if timing is not None and timing.is_beaten else ""
 
 
 def _line_of(event: WorkersStarting | ConfigsForeseen | TrialLost | PointRerun) -> str:

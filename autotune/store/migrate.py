@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, column, func, inspect, select, table
+from sqlalchemy import Connection, Engine, String, column, func, inspect, select, table
 
 from autotune.errors import StoreSchemaError, StoreUnreachableError
 from autotune.store.engine import READ_ONLY, normalise_url, open_engine, shown_url
@@ -128,7 +128,7 @@ def _require_newest(engine: Engine, found: str) -> None:
 def _version(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    version = column("version_num")
+    version = column("version_num", String())
     found: str | None = connection.scalar(
         select(version).select_from(table(VERSION_TABLE, version))
     )

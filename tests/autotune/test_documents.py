@@ -50,6 +50,7 @@ KEYS = [
     "reason",
     "throughput_samples_per_second",
     "step_seconds",
+    "ended_early",
     "data_wait_seconds",
     "is_data_bound",
     "peak_device_bytes",

@@ -144,3 +144,16 @@ def test_refusals_outlive_the_session_and_are_not_asked_again(url, workers):
     store.close()
     assert {trial.config for trial in stored} == result.refusals.refused
     assert all("predicted to take" in t.reason or "ran out of memory" in t.reason for t in stored)
+
+
+def test_a_trial_that_can_no_longer_matter_ends_early_and_is_told_so(url, workers):
+    """Simulated steps of 0.14 s and more against a front that is known to 2 %."""
+    limits = []
+    _, trials = told(url, workers, None, memory_budget_bytes=2**40)
+    fastest = min(trials, key=lambda trial: simulated.step_seconds(trial.config))
+    for trial in trials:
+        if trial.measurement.timing.is_beaten:
+            limits.append(simulated.step_seconds(trial.config))
+    assert limits
+    assert min(limits) > simulated.step_seconds(fastest.config)
+    assert not fastest.measurement.timing.is_beaten

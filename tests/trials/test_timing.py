@@ -7,6 +7,7 @@ from trials.spec import TimingPolicy
 from trials.timing import (
     StepReading,
     half_width,
+    is_beaten,
     is_enough,
     skips_too_much,
     timed_steps,
@@ -98,3 +99,16 @@ def test_the_first_wait_starts_the_loader_and_does_not_count():
 
 def test_of_a_single_step_its_wait_counts():
     assert waits(5.0) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "is_over"),
+    [
+        ((2.0, 2.1, 2.2), 1.5, True),
+        ((2.0, 2.1, 2.2), 1.9, False),  # the mean may be 1.85
+        ((2.0, 2.1), 1.5, False),
+        ((2.0, 2.1, 2.2), None, False),
+    ],
+)
+def test_timing_ends_early_once_the_mean_is_surely_too_long(seconds, limit, is_over):
+    assert is_beaten(readings(*seconds), POLICY, limit) == is_over
