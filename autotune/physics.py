@@ -70,7 +70,7 @@ def foresee(workers: Workers, record: StudyRecord, configs: Sequence[TrainingCon
     predictions = Predictor(measurement.trace, job).predict(configs, spec.memory_budget_bytes)
     return Foreseen(
         priors=tuple(_prior(prediction) for prediction in predictions),
-        costs=tuple(_cost(p, spec.rates, spec.space.num_devices) for p in predictions),
+        costs=tuple(predicted_usd(p, spec.rates, spec.space.num_devices) for p in predictions),
         seconds=measurement.trace.seconds,
     )
 
@@ -96,7 +96,7 @@ def _prior(prediction: Prediction) -> ConfigPrior:
     )
 
 
-def _cost(prediction: Prediction, rates: Rates, num_devices: int) -> float:
+def predicted_usd(prediction: Prediction, rates: Rates, num_devices: int) -> float:
     """Return the predicted price of a million samples, in US dollars; tiny where all is free."""
     hour = num_devices * (
         rates.device_usd_per_hour
