@@ -8,6 +8,8 @@ from search_spaces import SearchSpace, TrainingConfig, config_of_batch, parse_kn
 
 LEAST_SAVING = 0.01
 """Share of the peak that a step must save to be kept."""
+LEAST_GAIN = 0.05
+"""Share of the time that a step must win to be kept for that alone."""
 LORA_RANK = 16
 """Of the adapters that are trained beside quantized weights."""
 START = "profile"
@@ -53,6 +55,8 @@ MOVES = (
         ),
     ),
 )
+AGAIN = Move(name="checkpointing, again", ways=({"checkpoint_interval": 1},), needs_blocks=True)
+"""After it was set aside: once the state of the optimizer is small, the peak is elsewhere."""
 
 
 class Status(StrEnum):
@@ -174,10 +178,10 @@ def space_of_path(held: Mapping[str, object], batch: int, num_devices: int) -> S
 
 
 def walk(path: Path, evaluate: Evaluate, refuse: Refuse) -> Iterator[Step]:
-    """Yield each step as it is taken: the start, then one for each of ``MOVES``.
+    """Yield each step as it is taken: the start, one for each of ``MOVES``, perhaps ``AGAIN``.
 
-    A step is kept when it saves memory, or when the last config did not fit; each is held
-    against what was kept before it.
+    A step is kept when it saves memory, when it wins time for no more memory, or when the last
+    config did not fit; each is held against what was kept before it.
 
     Args:
         path: What to walk.
@@ -191,7 +195,10 @@ def walk(path: Path, evaluate: Evaluate, refuse: Refuse) -> Iterator[Step]:
         yield Step(name=START, status=Status.KEPT, why=last.reason, config=config, reading=last)
     else:
         yield Step(name=START, status=Status.NOT_POSSIBLE, why=reason)
-    for move in MOVES:
+    is_checkpointing_set_aside = False
+    for move in (*MOVES, AGAIN):
+        if move is AGAIN and not is_checkpointing_set_aside:
+            return
         if _fits(last, path.target_bytes):
             yield Step(name=move.name, status=Status.NOT_TRIED, why="it fits the target already")
             continue
@@ -203,6 +210,8 @@ def walk(path: Path, evaluate: Evaluate, refuse: Refuse) -> Iterator[Step]:
         yield step
         if step.status == Status.KEPT and step.reading is not None:
             config, last = found, step.reading
+        elif move.needs_blocks:
+            is_checkpointing_set_aside = True
 
 
 def end_of(steps: list[Step], target_bytes: int | None) -> str:
@@ -258,10 +267,21 @@ def _judged(move: Move, config: TrainingConfig, reading: Reading, last: Reading)
     elif last.peak_bytes is None:
         why = "it fits where the last did not"
     elif reading.peak_bytes > (1 - LEAST_SAVING) * last.peak_bytes:
-        status, why = Status.SET_ASIDE, "it saves no memory here"
+        status, why = _without_saving(reading, last)
     return Step(
         name=move.name, status=status, why=why, config=config, reading=reading, against=last
     )
+
+
+def _without_saving(reading: Reading, last: Reading) -> tuple[Status, str]:
+    """Judge a step that saves no memory: one that is clearly faster for no more is still kept."""
+    peak, before = reading.peak_bytes, last.peak_bytes
+    time, time_before = reading.seconds_per_sample, last.seconds_per_sample
+    assert peak is not None and before is not None
+    is_as_small = peak <= (1 + LEAST_SAVING) * before
+    if is_as_small and time and time_before and time < (1 - LEAST_GAIN) * time_before:
+        return Status.KEPT, "it saves no memory here, but time"
+    return Status.SET_ASIDE, "it saves no memory here"
 
 
 def _fits(reading: Reading, target_bytes: int | None) -> bool:

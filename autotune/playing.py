@@ -76,7 +76,7 @@ def measure_path(settings: Settings, pins: Mapping[str, object], tell: Tell) -> 
         space = space_of_path(pins, batch, settings.job_devices)
         spec = replace(record.spec, space=space, memory_budget_bytes=budget)
         record = replace(record, spec=spec)
-        measurer = _Measurer(store, workers, record)
+        measurer = Measurer(store, workers, record)
         path = Path(
             start=config_of_batch(pins, batch, settings.job_devices),
             held=pins,
@@ -142,10 +142,11 @@ def _predicted(found: Estimate, prediction: Prediction, rates: Rates, num_device
     )
 
 
-class _Measurer:
+class Measurer:
     """Answers from the store, or by a trial."""
 
     def __init__(self, store: StudyStore, workers: Workers, record: StudyRecord) -> None:
+        """Measure as trials of a study would be; the study need not be in the store."""
         self._store, self._workers, self._record = store, workers, record
         self._desk = QualityDesk(store, record)
 
