@@ -114,6 +114,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _sensitivity(study: StudyRecord, trials: Sequence[TrialRecord]) -> str:
     priced = [trial for trial in trials if trial.is_feasible and trial.is_measured]
+    if not priced:
+        return "<p>No trial that fits was measured, so that none has a price.</p>"
     found = analyse(priced, study.spec.rates, study.facts.quality_direction)
     rows = [
         [
@@ -125,8 +127,8 @@ def _sensitivity(study: StudyRecord, trials: Sequence[TrialRecord]) -> str:
         for each in found
         for reign in each.reigns
     ]
-    title = escape(f"Cheapest config of {study.spec.name}")
-    picture = draw_sensitivity(found, title=title, subtitle=escape(study.spec.rates.label))
+    title = f"Cheapest config of {study.spec.name}"
+    picture = draw_sensitivity(found, title=title, subtitle=study.spec.rates.label)
     return picture + _table(["Price of", "from x", "to x", "Cheapest trial"], rows)
 
 

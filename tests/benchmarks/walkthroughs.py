@@ -87,7 +87,7 @@ def judged_13b(walked: Walked) -> list[str]:
         f"{BYTES_PER_PARAMETER} bytes per parameter alone are {least:.0f} GB, and {START_GB} GB "
         f"are {share:.1f} bytes per parameter",
         f"{END_GB[0]}-{END_GB[1]} GB at the end: "
-        + (f"reached by {names}" if ends else "no step reaches it")
+        + (f"undercut by {names}, which trains adapters alone" if ends else "no step reaches it")
         + "; full training does not, since fp32 weights alone are "
         + f"{4 * walked.facts.num_parameters / GB:.0f} GB",
     ]
