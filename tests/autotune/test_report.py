@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from autotune.cli import run_command
-from autotune.records import Objective, Scores, Source, TrialState
+from autotune.figures import shown_usd
+from autotune.records import Objective, Scores, Source, TrialState, WorkTime
 from autotune.report.page import draw_report
 from autotune.store.sql import SqlStore
 from tests.autotune.prices.books import A100, make_trial_on_gpu
@@ -79,6 +80,35 @@ def test_a_study_of_predictions_alone_is_drawn_without_prices():
     record = replace(record, spec=spec)
     text = draw_report(record, [told], datetime.now(UTC))
     assert "none has a price" in text
+
+
+def test_savings_come_with_their_interval_and_the_search_with_its_price(tmp_path):
+    record = make_study_record(environment=A100, worked=WorkTime(device_seconds=7200.0))
+    cheap, dear = (
+        make_trial_on_gpu(number, device_gib=10, seconds=seconds)
+        for number, seconds in ((0, 2.0), (1, 4.0))
+    )
+    scored = [
+        replace(
+            trial,
+            scores=Scores(
+                cost_usd_per_million_samples=cost,
+                cost_half_width=0.01,
+                throughput_samples_per_second=1 / cost,
+                throughput_half_width=0.001,
+            ),
+        )
+        for trial, cost in ((cheap, 1.0), (dear, 2.0))
+    ]
+    spec = replace(
+        record.spec,
+        objectives=(Objective.COST, Objective.THROUGHPUT),
+        baseline=scored[1].config,
+    )
+    text = draw_report(replace(record, spec=spec), scored, datetime.now(UTC))
+    assert "money 50.0% less (95 % interval " in text
+    usd = 2 * record.spec.rates.device_usd_per_hour
+    assert f"{shown_usd(usd)} at the device rate of" in text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium in PATH")
