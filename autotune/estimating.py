@@ -1,7 +1,7 @@
 """Predictions for every config of a space: what ``estimate`` does. Nothing is trained."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -51,12 +51,25 @@ class Estimate:
     is_assumed: bool
 
 
-def estimate(settings: Settings, pins: Mapping[str, object]) -> Estimate:
+SpaceOf = Callable[[Settings, Mapping[str, object], int], SearchSpace]
+"""Returns the space of settings and pins at a global batch."""
+
+
+def asked_space(settings: Settings, pins: Mapping[str, object], batch: int) -> SearchSpace:
+    """Return the space that settings name, with some knobs held, at a global batch."""
+    space = load_space(settings.space, global_batch_size=batch, num_devices=settings.job_devices)
+    return space.pinned(pins)
+
+
+def estimate(
+    settings: Settings, pins: Mapping[str, object], space_of: SpaceOf = asked_space
+) -> Estimate:
     """Predict every config of a space from a trace of the workload, without a trial.
 
     Args:
         settings: What was asked for.
         pins: Knobs to hold at one value.
+        space_of: Returns the space.
 
     Raises:
         SettingsError: The workload is a program of its own.
@@ -66,7 +79,7 @@ def estimate(settings: Settings, pins: Mapping[str, object]) -> Estimate:
     """
     _require_traceable(settings)
     with _opened_store(settings) as store:
-        return _estimate(settings, pins, store)
+        return _estimate(settings, pins, store, space_of)
 
 
 @contextmanager
@@ -88,9 +101,12 @@ def _opened_store(settings: Settings) -> Iterator[StoreReader | None]:
 
 
 def _estimate(
-    settings: Settings, pins: Mapping[str, object], store: StoreReader | None
+    settings: Settings,
+    pins: Mapping[str, object],
+    store: StoreReader | None,
+    space_of: SpaceOf,
 ) -> Estimate:
-    traced = graphs_to_trace(_space(settings, pins, settings.global_batch or ANY_BATCH))
+    traced = graphs_to_trace(space_of(settings, pins, settings.global_batch or ANY_BATCH))
     is_assumed = settings.device == "cuda" and not num_gpus()
     here = {"local": True, **({"device": "cpu"} if is_assumed else {})}
     with opened_workers(settings.model_copy(update=here)) as workers:
@@ -110,7 +126,7 @@ def _estimate(
     speed = speed_of(kind, environment.device_name, max(1, environment.num_threads))
     if is_assumed:
         environment = _assumed(environment, speed)
-    space = _space(settings, pins, settings.global_batch or facts.global_batch_size)
+    space = space_of(settings, pins, settings.global_batch or facts.global_batch_size)
     device = facts.rules_facts(environment, settings.job_devices)
     job = Job(
         device_kind=environment.device_kind,
@@ -140,11 +156,6 @@ def _require_traceable(settings: Settings) -> None:
             f"estimate traces a model of PyTorch, and {settings.workload!r} is a program of its "
             "own; measure it with autotune probe or autotune run"
         )
-
-
-def _space(settings: Settings, pins: Mapping[str, object], batch: int) -> SearchSpace:
-    space = load_space(settings.space, global_batch_size=batch, num_devices=settings.job_devices)
-    return space.pinned(pins)
 
 
 def _assumed(environment: Environment, speed: DeviceSpeed) -> Environment:

@@ -7,7 +7,7 @@ from autotune.figures import shown_bytes
 from autotune.optimizer.frontier.prior import ConfigPrior
 from autotune.predict.calibration import COVERAGE
 from autotune.predict.predictor import Prediction, Predictor
-from autotune.rates import GIB, MILLION
+from autotune.rates import GIB, MILLION, Rates
 from autotune.records import Scores, StudySpec
 from autotune.reuse import TooLarge
 from search_spaces import TrainingConfig
@@ -39,7 +39,8 @@ class Forecast:
         self._is_up_to_date = True
         found = predictor.predict(configs, spec.memory_budget_bytes)
         self.priors = tuple(_prior(prediction) for prediction in found)
-        self.costs = tuple(self._cost(p, p.peak_device_bytes.mean) for p in found)
+        num_devices = spec.space.num_devices
+        self.costs = tuple(predicted_usd(p, spec.rates, num_devices) for p in found)
 
     def learn(self, config: TrainingConfig, measurement: Measurement) -> None:
         """Correct later predictions by a trial; one that did not complete teaches nothing."""
@@ -75,10 +76,12 @@ class Forecast:
     def scores(self, config: TrainingConfig) -> Scores:
         """Return the cost and throughput that a config would have if it fitted the budget."""
         prediction = self._predicted(config)
-        peak = min(prediction.peak_device_bytes.mean, self._spec.memory_budget_bytes)
-        batch = config.effective_batch_size(self._spec.space.num_devices)
+        spec, num_devices = self._spec, self._spec.space.num_devices
+        batch = config.effective_batch_size(num_devices)
         return Scores(
-            cost_usd_per_million_samples=self._cost(prediction, peak),
+            cost_usd_per_million_samples=predicted_usd(
+                prediction, spec.rates, num_devices, spec.memory_budget_bytes
+            ),
             throughput_samples_per_second=batch / prediction.step_seconds.mean,
         )
 
@@ -88,17 +91,26 @@ class Forecast:
             self._is_up_to_date = True
         return self._predictor.predict([config], self._spec.memory_budget_bytes)[0]
 
-    def _cost(self, prediction: Prediction, peak_bytes: float) -> float:
-        """Return the price of a million samples, in US dollars; tiny where all is free."""
-        rates, num_devices = self._spec.rates, self._spec.space.num_devices
-        hour = num_devices * (
-            rates.device_usd_per_hour
-            + rates.device_gib_usd_per_hour * peak_bytes / GIB
-            + rates.host_gib_usd_per_hour * prediction.peak_host_bytes / GIB
-        )
-        batch = prediction.config.effective_batch_size(num_devices)
-        per_million = hour * prediction.step_seconds.mean / batch * MILLION / 3600
-        return max(per_million, math.ulp(1.0))
+
+def predicted_usd(
+    prediction: Prediction, rates: Rates, num_devices: int, most_bytes: float = math.inf
+) -> float:
+    """Return the predicted price of a million samples, in US dollars; tiny where all is free.
+
+    Args:
+        prediction: Of a config.
+        rates: Prices.
+        num_devices: Of the job.
+        most_bytes: Device memory that is counted at most.
+    """
+    peak = min(prediction.peak_device_bytes.mean, most_bytes)
+    hour = num_devices * (
+        rates.device_usd_per_hour
+        + rates.device_gib_usd_per_hour * peak / GIB
+        + rates.host_gib_usd_per_hour * prediction.peak_host_bytes / GIB
+    )
+    batch = prediction.config.effective_batch_size(num_devices)
+    return max(hour * prediction.step_seconds.mean / batch * MILLION / 3600, math.ulp(1.0))
 
 
 def _prior(prediction: Prediction) -> ConfigPrior:

@@ -102,7 +102,7 @@ def run_study(
             )
         listen(WorkersStarting(where=_where(settings)))
         with opened_workers(settings) as workers:
-            whole = _new_record(settings, pins, name, workers)
+            whole = new_record(settings, pins, name, workers)
             record = within_blocks(whole)
             configs_of(record)
             store.create_study(record)
@@ -248,9 +248,10 @@ def _where(settings: Settings) -> str:
     return f"on the Ray cluster {settings.ray_address}" if settings.ray_address else "on Ray, here"
 
 
-def _new_record(
+def new_record(
     settings: Settings, pins: Mapping[str, object], name: str, workers: Workers
 ) -> StudyRecord:
+    """Return a study as it is begun; it is not in the store yet."""
     environment = workers.environment()
     facts = _describe(workers, settings.workload, settings.deadline)
     baseline = _baseline(settings, facts)

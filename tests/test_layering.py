@@ -48,7 +48,7 @@ DOORS = {
 }
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
-    {"errors", "figures", "rates", "records"},
+    {"errors", "figures", "playbook", "rates", "records"},
     {
         "settings",
         "objective",
@@ -75,6 +75,7 @@ ORDER = [
     {"technique_checks"},
     {"doctor", "session"},
     {"estimating", "verifying"},
+    {"playing"},
     {"cli"},
 ]
 MODULES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]

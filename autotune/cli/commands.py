@@ -180,6 +180,44 @@ def estimate(
 
 
 @app.command()
+def playbook(
+    workload: opt.Workload = None,
+    pins: opt.Pins = None,
+    global_batch: opt.GlobalBatch = None,
+    num_devices: opt.NumDevices = None,
+    trial_devices: opt.TrialDevices = None,
+    memory_budget: opt.MemoryBudget = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Predict each step; train nothing.")
+    ] = False,
+    deadline: opt.Deadline = None,
+    seed: opt.Seed = None,
+    store: opt.Store = None,
+    objectives: opt.Objectives = None,
+    quality_repeats: opt.QualityRepeats = None,
+    local: opt.Local = None,
+    ray_address: opt.RayAddress = None,
+    nvme_path: opt.NvmePath = None,
+    device: opt.Device = None,
+    prices: opt.Prices = None,
+    rates_dated: opt.RatesDated = None,
+    settings_file: opt.SettingsFile = None,
+    output: opt.OutputForm = opt.Output.TABLE,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Take the usual steps to less memory, each measured against the last.
+
+    It stops at the step that fits --memory-budget; without one it takes them all.
+    """
+    leave_on_interrupt()
+    from autotune.cli.playbooks import play_and_show
+
+    play_and_show(
+        _settings(locals()), _pins(pins), is_estimate=estimate, output=output, is_quiet=quiet
+    )
+
+
+@app.command()
 def studies(store: opt.Store = None, output: opt.OutputForm = opt.Output.TABLE) -> None:
     """List the studies of the store."""
     from autotune.cli.reading import show_studies

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 
-from autotune.figures import shown_bytes, shown_number
+from autotune.figures import shown_bytes, shown_number, shown_usd
 from autotune.front import pareto_front, recommend
 from autotune.prices.flips_picture import draw_sensitivity
+from autotune.prices.savings import savings_of
 from autotune.prices.sensitivity import analyse
 from autotune.records import StudyRecord, TrialRecord
 from autotune.report.plots import SCRIPT, library, planes, plots_json
@@ -75,7 +76,9 @@ def _base(study: StudyRecord, trials: Sequence[TrialRecord], best: TrialRecord) 
     if base is None:
         return "<p>The study has no baseline with a result.</p>"
     words = against_baseline(best, base, study.spec.memory_budget_bytes)
-    return f"<p>{escape(words[0].upper() + words[1:])}.</p>"
+    savings = savings_of(best, base) if base.is_feasible else None
+    saved = "" if savings is None else f" Saved {savings}."
+    return f"<p>{escape(words[0].upper() + words[1:])}.{escape(saved)}</p>"
 
 
 def _trials_table(study: StudyRecord, trials: Sequence[TrialRecord], front: set[int]) -> str:
@@ -114,6 +117,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _sensitivity(study: StudyRecord, trials: Sequence[TrialRecord]) -> str:
     priced = [trial for trial in trials if trial.is_feasible and trial.is_measured]
+    if not priced:
+        return "<p>No trial that fits was measured, so that none has a price.</p>"
     found = analyse(priced, study.spec.rates, study.facts.quality_direction)
     rows = [
         [
@@ -125,17 +130,19 @@ def _sensitivity(study: StudyRecord, trials: Sequence[TrialRecord]) -> str:
         for each in found
         for reign in each.reigns
     ]
-    title = escape(f"Cheapest config of {study.spec.name}")
-    picture = draw_sensitivity(found, title=title, subtitle=escape(study.spec.rates.label))
+    title = f"Cheapest config of {study.spec.name}"
+    picture = draw_sensitivity(found, title=title, subtitle=study.spec.rates.label)
     return picture + _table(["Price of", "from x", "to x", "Cheapest trial"], rows)
 
 
 def _cost(study: StudyRecord, trials: Sequence[TrialRecord]) -> str:
-    worked = study.worked
+    worked, rates = study.worked, study.spec.rates
+    usd = worked.device_seconds * rates.device_usd_per_hour / 3600
     return (
         f"<p>{len(trials)} trials ({escape(tally(trials))}) in "
         f"{shown_number(worked.wall_seconds)} s of wall time and "
-        f"{shown_number(worked.device_seconds)} s of device time.</p>"
+        f"{shown_number(worked.device_seconds)} s of device time, {shown_usd(usd)} at the device "
+        f"rate of {escape(rates.label)}.</p>"
     )
 
 

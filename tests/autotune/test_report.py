@@ -3,14 +3,19 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from autotune.cli import run_command
-from autotune.records import Scores
+from autotune.figures import shown_usd
+from autotune.records import Objective, Scores, Source, TrialState, WorkTime
+from autotune.report.page import draw_report
 from autotune.store.sql import SqlStore
 from tests.autotune.prices.books import A100, make_trial_on_gpu
 from tests.factories import MIB, make_key, make_study_record, make_trial
+from trials.measurement import Outcome
 
 CHROMIUM = shutil.which("chromium")
 NAME = "<script>x"
@@ -52,6 +57,58 @@ def test_names_are_text_and_nothing_is_fetched(page):
     assert "<h1>Study &lt;script&gt;x</h1>" in text
     assert NAME not in text
     assert not re.search(r'<(script|link|img)[^>]+(src|href)="http', text)
+
+
+def test_a_title_in_a_picture_is_escaped_once(page):
+    text = page.read_text()
+    assert "Cheapest config of &lt;script&gt;x</text>" in text
+    assert "&amp;lt;" not in text
+
+
+def test_a_study_of_predictions_alone_is_drawn_without_prices():
+    told = make_trial(
+        0,
+        state=TrialState.TOLD,
+        source=Source.PREDICTED,
+        outcome=Outcome.COMPLETED,
+        scores=Scores(cost_usd_per_million_samples=1.0, throughput_samples_per_second=2.0),
+        violation=-0.5,
+    )
+    assert told.is_feasible and not told.is_measured
+    record = make_study_record()
+    spec = replace(record.spec, objectives=(Objective.COST, Objective.THROUGHPUT))
+    record = replace(record, spec=spec)
+    text = draw_report(record, [told], datetime.now(UTC))
+    assert "none has a price" in text
+
+
+def test_savings_come_with_their_interval_and_the_search_with_its_price(tmp_path):
+    record = make_study_record(environment=A100, worked=WorkTime(device_seconds=7200.0))
+    cheap, dear = (
+        make_trial_on_gpu(number, device_gib=10, seconds=seconds)
+        for number, seconds in ((0, 2.0), (1, 4.0))
+    )
+    scored = [
+        replace(
+            trial,
+            scores=Scores(
+                cost_usd_per_million_samples=cost,
+                cost_half_width=0.01,
+                throughput_samples_per_second=1 / cost,
+                throughput_half_width=0.001,
+            ),
+        )
+        for trial, cost in ((cheap, 1.0), (dear, 2.0))
+    ]
+    spec = replace(
+        record.spec,
+        objectives=(Objective.COST, Objective.THROUGHPUT),
+        baseline=scored[1].config,
+    )
+    text = draw_report(replace(record, spec=spec), scored, datetime.now(UTC))
+    assert "money 50.0% less (95 % interval " in text
+    usd = 2 * record.spec.rates.device_usd_per_hour
+    assert f"{shown_usd(usd)} at the device rate of" in text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium in PATH")

@@ -323,5 +323,5 @@ def test_a_device_that_is_not_there_is_a_fault_of_the_machine(run):
 
 def test_a_trial_too_slow_to_matter_is_timed_no_longer_than_it_takes_to_tell(run):
     timing = run("byte-gpt", config=config(micro_batch_size=8), beaten_seconds=1e-6).timing
-    assert timing.is_beaten and len(timing.step_seconds) == 2  # the least of this policy
+    assert timing.is_beaten and len(timing.step_seconds) < 10
     assert timing.low_seconds > 1e-6
