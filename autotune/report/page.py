@@ -19,7 +19,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1100px; 
   color: #222; background: #fff; overflow-wrap: anywhere }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: left; vertical-align: top; padding: 4px 6px; border-bottom: 1px solid #ccc }
-svg { max-width: 100%; height: auto }
+section > svg { max-width: 100%; height: auto }
 .plot { width: 100% }
 @media (max-width: 600px) { table { font-size: 11px } th, td { padding: 2px 3px } }
 """

@@ -16,6 +16,7 @@ GREY, BLUE, ORANGE = "#767676", "#0072b2", "#d55e00"
 SCRIPT = """
 for (const plot of JSON.parse(document.getElementById("plots").textContent)) {
   Plotly.newPlot(plot.id, plot.data, plot.layout, {responsive: true, displaylogo: false});
+  new ResizeObserver(() => Plotly.Plots.resize(plot.id)).observe(document.getElementById(plot.id));
 }
 """
 
