@@ -24,6 +24,10 @@ class Line:
         """Return the quantity at a micro-batch size."""
         return self.fixed + self.per_sample * micro_batch_size
 
+    def less(self, amount: float) -> "Line":
+        """Return the line, lower by an amount."""
+        return Line(fixed=self.fixed - amount, per_sample=self.per_sample)
+
     @classmethod
     def through(cls, sizes: tuple[int, int], values: tuple[float, float]) -> "Line":
         """Return the line through what was found at two micro-batch sizes."""
@@ -40,6 +44,10 @@ class Peak:
     def at(self, micro_batch_size: int) -> float:
         """Return the peak at a micro-batch size; 0 for a stretch in which nothing happens."""
         return max((line.at(micro_batch_size) for line in self.lines), default=0.0)
+
+    def less(self, amount: float) -> "Peak":
+        """Return the peak, lower by an amount at each moment."""
+        return Peak(lines=tuple(line.less(amount) for line in self.lines))
 
     @classmethod
     def over(cls, lines: Iterable[Line]) -> "Peak":

@@ -1,10 +1,17 @@
 """Bytes of a config by kind, and the peak: the fullest of the phases of a step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.predict.optimizer_state import FULL, state_bytes, step_bytes
-from search_spaces import ActivationOffload, OffloadTarget, Sharding, Switch, TrainingConfig
+from search_spaces import (
+    ActivationOffload,
+    AmpDtype,
+    OffloadTarget,
+    Sharding,
+    Switch,
+    TrainingConfig,
+)
 from search_spaces.deepspeed_document import LARGEST_BUCKET, NVME_BUFFERS
 from trials.trace_facts import GraphTrace, Stretch, StretchMemory
 
@@ -60,10 +67,33 @@ def recomputed_blocks(config: TrainingConfig, num_blocks: int) -> frozenset[int]
     return frozenset(chosen)
 
 
-def passes(graph: GraphTrace, config: TrainingConfig, num_blocks: int) -> Passes:
-    """Return what the passes of a config take, from the trace of its graph."""
+def unheld_copies(graph: GraphTrace, config: TrainingConfig, device_kind: str) -> float:
+    """Return bytes of 16-bit weights that the trace holds for each block, and a GPU does not.
+
+    The trace has frozen weights in fp32: autocast casts each, and its linear layer keeps the copy
+    for the backward pass. Packed weights are unpacked once more there instead.
+    """
+    is_low = config.amp_dtype in (AmpDtype.BF16, AmpDtype.FP16)
+    if device_kind == "cpu" or config.weight_bits == 32 or not is_low:
+        return 0.0
+    num_stretches = sum(stretch.block is not None for stretch in graph.stretches)
+    elements = sum(size * count for size, count in graph.adapted)
+    return 2 * elements / max(1, num_stretches)
+
+
+def passes(
+    graph: GraphTrace, config: TrainingConfig, num_blocks: int, copies: float = 0.0
+) -> Passes:
+    """Return what the passes of a config take, from the trace of its graph.
+
+    Args:
+        graph: Of the config.
+        config: The config.
+        num_blocks: Of the model.
+        copies: Bytes that each block holds in the trace, and would not.
+    """
     chosen = recomputed_blocks(config, num_blocks)
-    memory = [memory_of(stretch, chosen) for stretch in graph.stretches]
+    memory = [_without(memory_of(s, chosen), s, chosen, copies) for s in graph.stretches]
     is_offloaded = config.activation_offload == ActivationOffload.CPU
     size = config.micro_batch_size
     level = forward = held = 0.0
@@ -92,6 +122,29 @@ def memory_of(stretch: Stretch, recomputed: frozenset[int]) -> StretchMemory:
     if is_chosen and stretch.recomputed is not None:
         return stretch.recomputed
     return stretch.kept
+
+
+def _without(
+    part: StretchMemory, stretch: Stretch, recomputed: frozenset[int], copies: float
+) -> StretchMemory:
+    """Return a stretch's memory without bytes that it holds from its forward to its backward.
+
+    One that recomputes holds them from the start of its backward pass on.
+    """
+    if stretch.block is None or copies == 0:
+        return part
+    if part is stretch.recomputed:
+        return replace(
+            part,
+            backward_peak=part.backward_peak.less(copies),
+            backward_peak_with_gradients=part.backward_peak_with_gradients.less(copies),
+        )
+    return replace(
+        part,
+        held=part.held.less(copies),
+        growth=part.growth.less(copies),
+        forward_peak=part.forward_peak.less(copies),
+    )
 
 
 def kept_bytes(

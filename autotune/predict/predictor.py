@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotune.predict.calibration import Corrector, Interval, Prior
-from autotune.predict.memory import MemoryParts, Passes, kept_bytes, memory_parts, passes
+from autotune.predict.memory import (
+    MemoryParts,
+    Passes,
+    kept_bytes,
+    memory_parts,
+    passes,
+    unheld_copies,
+)
 from autotune.predict.speed import DeviceSpeed, StepParts, step_parts
 from search_spaces import AmpDtype, TrainingConfig
 from trials.measurement import Measurement, Outcome
@@ -159,9 +166,11 @@ class Predictor:
             micro_batch_size=config.micro_batch_size,
             activation_offload=config.activation_offload,
             lora_rank=config.lora_rank,
+            weight_bits=config.weight_bits,
         )
         if key not in self._passes:
-            self._passes[key] = passes(graph, key, self._job.num_blocks)
+            copies = unheld_copies(graph, key, self._job.device_kind)
+            self._passes[key] = passes(graph, key, self._job.num_blocks, copies)
         return self._passes[key]
 
 

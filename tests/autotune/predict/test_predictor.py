@@ -42,7 +42,8 @@ def traced(reference, *knobs):
 
 @pytest.fixture(scope="module")
 def trace():
-    return traced("byte-gpt", {}, {"amp_dtype": "bf16"}, {"lora_rank": 4})
+    lora = {"lora_rank": 4}
+    return traced("byte-gpt", {}, {"amp_dtype": "bf16"}, lora, {**lora, "amp_dtype": "bf16"})
 
 
 def predictor(trace, kind="cpu", **job):
@@ -75,6 +76,22 @@ def test_each_technique_takes_less_of_what_it_is_for(trace):
     assert lora.memory["gradients"] < plain.memory["gradients"] / 5
     packed = predicted(trace, micro_batch_size=16, lora_rank=4, weight_bits=4)
     assert packed.memory["parameters"] < lora.memory["parameters"] / 3
+
+
+@pytest.mark.parametrize("interval", [0, 1])
+def test_packed_weights_leave_no_copies_in_16_bits_on_a_gpu(trace, interval):
+    """As autocast does of frozen ones in 32 bits: 2 bytes of each, a block's when recomputed."""
+    knobs = {"amp_dtype": "bf16", "checkpoint_interval": interval, "lora_rank": 4}
+    whole, packed = (
+        predicted(trace, "cuda", micro_batch_size=1, weight_bits=bits, **knobs) for bits in (32, 4)
+    )
+    graph = trace.graph(is_low_precision=True, lora_rank=4)
+    elements = sum(size * count for size, count in graph.adapted)
+    copies = 2 * elements / (1 if interval == 0 else 4)
+    unpacked = elements // 64 + 2 * max(size for size, _ in graph.adapted)  # and its scales
+    saved = whole.memory["parameters"] - packed.memory["parameters"]
+    more = whole.peak_device_bytes.mean - packed.peak_device_bytes.mean - saved
+    assert more == pytest.approx(copies - unpacked, rel=0.01)
 
 
 def test_gradients_are_kept_while_accumulating_and_freed_in_the_backward(trace):
