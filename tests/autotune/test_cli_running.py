@@ -4,6 +4,7 @@ import pytest
 
 from autotune.cli import run_command, running
 from autotune.records import Budget, StudyState
+from autotune.refusals import refusals_of
 from autotune.spending import Spending
 from autotune.tuner import StudyResult
 from tests.factories import make_rates, make_study_record
@@ -22,6 +23,7 @@ def show(monkeypatch, capsys):
             "baseline": None,
             "reruns": {},
             "num_unscored": 0,
+            "refusals": refusals_of([]),
             "spending": Spending(budget=Budget(), rates=make_rates()),
         }
         result = StudyResult(**{**values, **given})
