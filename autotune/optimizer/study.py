@@ -53,7 +53,6 @@ class _Proposal(NamedTuple):
         config: The config.
         why: What it is expected to bring, in words.
         gain: The most that any open config is expected to add to the front, relative to it.
-        seconds: That proposing took.
     """
 
     number: int
@@ -61,7 +60,6 @@ class _Proposal(NamedTuple):
     config: TrainingConfig
     why: str
     gain: float | None
-    seconds: float
 
 
 class Gain(NamedTuple):
@@ -117,6 +115,7 @@ class OptunaStudy:
         self._proposal: _Proposal | None = None
         self._is_stale = False
         self._num_proposals = 0
+        self._proposal_seconds = 0.0
         self._may_idle_seconds = math.inf
         self._asked: dict[int, _Asked] = {}
         self._next_number = len(self._study.get_trials(deepcopy=False))
@@ -154,7 +153,7 @@ class OptunaStudy:
             may_idle_seconds: How long a slot may wait for a proposal.
         """
         self._may_idle_seconds = may_idle_seconds
-        is_slow = self._proposal is None or self._proposal.seconds > may_idle_seconds
+        is_slow = self._proposal is None and self._proposal_seconds > may_idle_seconds
         if is_slow and not (self._num_waiting or self._is_writing) and self._sampler.has_open:
             self._proposed()
 
@@ -282,7 +281,8 @@ class OptunaStudy:
     def _proposed(self) -> "_Proposal":
         """Return the next proposal; one that is stale is made anew unless that takes long."""
         known = self._proposal
-        if known is not None and (not self._is_stale or known.seconds > self._may_idle_seconds):
+        is_slow = self._proposal_seconds > self._may_idle_seconds
+        if known is not None and (is_slow or not self._is_stale):
             return known
         began = time.monotonic()
         blank = create_trial(state=TrialState.RUNNING)
@@ -290,13 +290,13 @@ class OptunaStudy:
         params = self._sampler.sample_relative(self._study, blank, self._sampler.distributions)
         self._num_proposals += 1
         self._is_stale = False
+        self._proposal_seconds = time.monotonic() - began
         self._proposal = _Proposal(
             number=self._num_proposals,
             params=params,
             config=self._sampler.config_of(params),
             why=self._sampler.why,
             gain=self._sampler.best_gain,
-            seconds=time.monotonic() - began,
         )
         return self._proposal
 

@@ -360,3 +360,36 @@ def test_deleting_a_study_removes_its_trials_and_is_quiet_when_there_is_none(sto
     for _ in range(2):
         delete_optuna_study(storage, "study")
     assert storage.get_all_studies() == []
+
+
+@pytest.mark.parametrize(("may_idle_seconds", "made_ahead"), [(0.0, 1), (60.0, 0)])
+def test_a_proposal_that_takes_long_is_made_while_trials_run_and_a_quick_one_is_not(
+    may_idle_seconds, made_ahead
+):
+    study = open_study(sampler="random")
+    number, first, _ = study.ask()
+    before = study._num_proposals
+    study.prepare(may_idle_seconds)
+    assert study._num_proposals - before == made_ahead
+    tell(study, number, good())
+    _, second, _ = study.ask()
+    assert study._num_proposals - before == 1  # the one made ahead, though it knows less
+    assert second != first
+
+
+def test_what_is_made_ahead_is_dropped_once_it_is_closed():
+    study = open_study(sampler="random")
+    study.ask()
+    study.prepare(0.0)
+    ahead = study._proposal.config
+    study.close_configs([ahead])
+    assert study.ask()[1] != ahead
+
+
+def test_a_config_is_worth_a_gain_to_the_sampler_that_knows_one():
+    study = open_study(sampler="frontier")
+    assert study.expected_gain() is None  # before anything is there
+    run(study, 3, good)
+    gain = study.expected_gain()
+    assert gain.relative >= 0 and study.expected_gain() == gain
+    assert open_study(sampler="tpe").expected_gain() is None
