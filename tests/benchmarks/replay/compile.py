@@ -1,7 +1,8 @@
-"""From the log of a recording to its tables: the best of each config's runs, and its prior."""
+"""From the log of a recording to its tables: all runs of each config as one, and its prior."""
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.objective import Quality, judge
 from autotune.predict.predictor import Prediction, Predictor
@@ -12,10 +13,10 @@ from tests.benchmarks.replay.runs import Job, Run, RunLog
 from tests.benchmarks.replay.table import FORMAT, Entry, Header, Prior, Span, Table
 from trials.environment import Environment
 from trials.host import TrialHost
-from trials.measurement import Measurement, Outcome
+from trials.measurement import Measurement, Outcome, StepTiming
 from trials.references import absolute_reference
 from trials.spec import Task, TimingPolicy
-from trials.timing import t_quantile
+from trials.timing import half_width, t_quantile
 
 STARTING_SECONDS = 0.25
 """Of a trial process, its model and its data, before it trains."""
@@ -86,8 +87,8 @@ def _header(recipe: Recipe, log: RunLog, budget: int, environment: Environment) 
 
 def _how(recipe: Recipe, passes: int) -> str:
     words = (
-        f"every config ran without a budget, up to {passes} times, and its fastest run is here; "
-        "those that peaked above nine tenths of the budget ran again under it"
+        f"every config ran without a budget, up to {passes} times, and the mean of all steps is "
+        "here; those that peaked above nine tenths of the budget ran again under it"
     )
     modules = ", ".join(recipe.preload)
     return f"{words}; {modules} were imported once for all trials" if modules else words
@@ -106,7 +107,7 @@ def _entry(
     qualities: dict[object, Quality],
     prior: Prior,
 ) -> Entry:
-    run = _best_run(log, config, budget)
+    run = _pooled_run(log, config, budget)
     measurement = run.measurement
     quality = qualities.get(config.numerics_class()) if recipe.quality_samples else None
     verdict = judge(measurement, budget_bytes=budget, rates=recipe.rates, quality=quality)
@@ -126,19 +127,40 @@ def _entry(
     )
 
 
-def _best_run(log: RunLog, config: TrainingConfig, budget: int) -> Run:
-    """Return a config's fastest run, or the one in which it did not fit.
+def _pooled_run(log: RunLog, config: TrainingConfig, budget: int) -> Run:
+    """Return a config's runs as one, or the one in which it did not fit.
 
-    Whatever else the machine does only ever makes a step longer.
+    The steps of all runs count together: what else the machine does changes from run to run.
     """
     under = log.by_job.get(Job(config=config, memory_budget_bytes=budget))
     if under is not None and under.measurement.outcome != Outcome.COMPLETED:
         return under
-    runs = [under, *_runs_without_budget(log, config)]
-    completed = [r for r in runs if r and r.measurement.outcome == Outcome.COMPLETED]
+    runs = [*_runs_without_budget(log, config), *([under] if under else [])]
+    completed = [run for run in runs if run.measurement.outcome == Outcome.COMPLETED]
     if not completed:
-        return log.by_job[Job(config=config)]
-    return min(completed, key=lambda run: _step_seconds(run))
+        return runs[0]
+    by_peak = sorted(completed, key=_peak_bytes)
+    middle = by_peak[(len(by_peak) - 1) // 2]
+    seconds = statistics.fmean(run.seconds for run in completed)
+    timing = _pooled_timing([run.measurement for run in completed])
+    return replace(middle, measurement=replace(middle.measurement, timing=timing), seconds=seconds)
+
+
+def _pooled_timing(measurements: Sequence[Measurement]) -> StepTiming:
+    timings = [m.timing for m in measurements if m.timing is not None]
+    steps = tuple(second for timing in timings for second in timing.step_seconds)
+    mean, half = statistics.fmean(steps), half_width(steps)
+    return replace(
+        timings[0],
+        step_seconds=steps,
+        low_seconds=max(0.0, mean - half),
+        high_seconds=mean + half,
+    )
+
+
+def _peak_bytes(run: Run) -> int:
+    assert run.measurement.memory is not None
+    return run.measurement.memory.peak_device_bytes
 
 
 def _runs_without_budget(log: RunLog, config: TrainingConfig) -> list[Run]:
@@ -146,11 +168,6 @@ def _runs_without_budget(log: RunLog, config: TrainingConfig) -> list[Run]:
     while run := log.by_job.get(Job(config=config, repeat=len(runs))):
         runs.append(run)
     return runs
-
-
-def _step_seconds(run: Run) -> float:
-    assert run.measurement.timing is not None
-    return run.measurement.timing.mean_seconds
 
 
 def _span(measurement: Measurement) -> Span:

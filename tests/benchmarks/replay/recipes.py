@@ -44,7 +44,7 @@ class Recipe:
     objectives: tuple[Axis, ...] = (Axis.THROUGHPUT, Axis.PEAK_MEMORY)
     budgets_bytes: tuple[int, ...] = ()
     timing: TimingPolicy = field(
-        default_factory=lambda: TimingPolicy(min_steps=3, max_seconds=0.3)
+        default_factory=lambda: TimingPolicy(max_seconds=1.2, relative_half_width=0.001)
     )
     preload: tuple[str, ...] = ()
     quality_samples: int = 0

@@ -1,12 +1,13 @@
 """Record a table: run every config of a recipe as a real trial, and predict it without one.
 
 ``python -m tests.benchmarks.replay.record RECIPE --log FILE [--trials N] [--passes K]
-[--tables FOLDER]`` runs what the log lacks, N trials at most, and writes the recipe's tables once
-nothing is lacking. It may be killed at any time: what ran is in the log.
+[--core C] [--tables FOLDER]`` runs what the log lacks, N trials at most, and writes the recipe's
+tables once nothing is lacking. It may be killed at any time: what ran is in the log. Trials run on
+the core given; leave it alone while they do.
 
 Each config runs without a budget, K times. Under each budget of the recipe those run again whose
 peak was above nine tenths of it; the others fit. Five configs run three times for the noise;
-later passes begin with the fastest.
+later passes begin with the fastest. A table has the mean of a config's steps over all its runs.
 """
 
 import argparse
@@ -41,7 +42,14 @@ def main(arguments: argparse.Namespace) -> int:
     log = RunLog(arguments.log)
     host = TrialHost(preload=(*preloads(recipe.workload), *recipe.preload))
     try:
-        is_whole = recorded(recipe, log, host, trials=arguments.trials, passes=arguments.passes)
+        is_whole = recorded(
+            recipe,
+            log,
+            host,
+            trials=arguments.trials,
+            passes=arguments.passes,
+            cores=tuple(arguments.core),
+        )
         if is_whole and arguments.tables is not None:
             for table in tables_of(recipe, log, host):
                 path = arguments.tables / f"{table.header.name}.jsonl.gz"
@@ -52,12 +60,21 @@ def main(arguments: argparse.Namespace) -> int:
     return 0 if is_whole else 1
 
 
-def recorded(recipe: Recipe, log: RunLog, host: TrialHost, *, trials: int, passes: int) -> bool:
+def recorded(
+    recipe: Recipe,
+    log: RunLog,
+    host: TrialHost,
+    *,
+    trials: int,
+    passes: int,
+    cores: tuple[int, ...] = (),
+) -> bool:
     """Run up to some trials of a recipe; returns whether its log lacks none any more."""
     base = TrialSpec(
         workload=absolute_reference(recipe.workload),
         deadline_seconds=DEADLINE_SECONDS,
         timing=recipe.timing,
+        cores=cores,
     )
     facts = host.run(replace(base, task=Task.DESCRIBE)).facts
     environment = host.run(replace(base, task=Task.ENVIRONMENT)).environment
@@ -145,6 +162,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--trials", type=int, default=10**9)
     parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--core", type=int, action="append", default=[])
     parser.add_argument("--tables", type=Path)
     return parser.parse_args()
 
