@@ -119,4 +119,6 @@ def _prior(prediction: Prediction) -> ConfigPrior:
         peak_device_bytes=prediction.peak_device_bytes.mean,
         step_seconds=step,
         trial_seconds=STARTING_SECONDS + STEPS_OF_TRIAL * step,
+        peak_errors=prediction.peak_errors,
+        step_errors=prediction.step_errors,
     )

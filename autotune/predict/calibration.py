@@ -38,6 +38,10 @@ class Prior:
     widths: tuple[float, ...]
     noise: float
 
+    def errors(self, features: Sequence[float]) -> tuple[float, ...]:
+        """Return one standard deviation of the correction that each feature may bring."""
+        return tuple(width * x for width, x in zip(self.widths, features, strict=True))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrector:

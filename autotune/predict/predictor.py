@@ -77,6 +77,9 @@ class Prediction:
         step_seconds: Of an optimizer step.
         probability_fits: That the peak keeps to a budget; None without one.
         phase: When the peak is: forward, backward or step.
+        peak_errors: How the logarithm of the peak may be off before any trial, for causes that
+            configs share: one standard deviation of each.
+        step_errors: The same of the step.
     """
 
     config: TrainingConfig
@@ -86,6 +89,8 @@ class Prediction:
     step_seconds: Interval
     probability_fits: float | None
     phase: str
+    peak_errors: tuple[float, ...]
+    step_errors: tuple[float, ...]
 
 
 class Predictor:
@@ -123,7 +128,7 @@ class Predictor:
 
     def _predicted(self, config: TrainingConfig, budget: int | None) -> Prediction:
         memory, step = self._parts(config)
-        features = _peak_features(config, memory)
+        features, timed = _peak_features(config, memory), _time_features(config, step)
         peak, time = self.calibration.peak, self.calibration.time
         fits = None if budget is None else peak.probability_below(budget, memory.peak, features)
         interval = peak.corrected(memory.peak, features)
@@ -134,9 +139,11 @@ class Predictor:
             memory=by_kind,
             peak_device_bytes=interval,
             peak_host_bytes=self._trace.host_bytes + memory.host,
-            step_seconds=time.corrected(step.total, _time_features(config, step)),
+            step_seconds=time.corrected(step.total, timed),
             probability_fits=fits,
             phase=memory.phase,
+            peak_errors=PEAK_PRIOR.errors(features),
+            step_errors=TIME_PRIOR.errors(timed),
         )
 
     def _parts(self, config: TrainingConfig) -> tuple[MemoryParts, StepParts]:

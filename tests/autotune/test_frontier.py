@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from autotune.optimizer.frontier import sampler as frontier_sampler
-from autotune.optimizer.frontier.beliefs import Belief, Usual
+from autotune.optimizer.frontier.beliefs import Belief, Guess, Usual
 from autotune.optimizer.frontier.gain import hypervolume, improvement, is_beaten
 from autotune.optimizer.frontier.prior import ConfigPrior, Target
 from autotune.optimizer.frontier.sampler import FrontierSampler
@@ -110,7 +110,11 @@ def test_a_good_prior_avoids_what_does_not_fit():
 
 def test_what_measurements_contradict_loses_its_say():
     features = np.linspace(0, 1, 20)[:, None]
-    belief = Belief(features, 4 * features[:, 0], Usual(bias=0.1, error=0.1, noise=0.02))
+    belief = Belief(
+        features,
+        Guess(4 * features[:, 0], np.zeros((len(features), 0))),
+        Usual(bias=0.1, error=0.1, noise=0.02),
+    )
     belief.expect([], [])
     assert belief.weight > 0.5
     belief.expect([0, 6, 12, 19], [4.0, 2.7, 1.4, 0.0])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.optimizer.frontier.gain import normal_cdf
-from autotune.optimizer.frontier.gaussian import Process, Scales
+from autotune.optimizer.frontier.gaussian import Places, Process, Scales
 
 Array = NDArray[np.float64]
 TRUST = 1.0
@@ -25,7 +25,7 @@ class Usual(NamedTuple):
     """Relative standard deviations.
 
     Attributes:
-        bias: Of predictions, the same for every config.
+        bias: Of predictions, the same for every config, for causes that are not known.
         error: Of predictions, from config to config.
         noise: Of one measurement.
     """
@@ -35,24 +35,40 @@ class Usual(NamedTuple):
     noise: float
 
 
+class Guess(NamedTuple):
+    """Predictions of every config, before any trial.
+
+    Attributes:
+        mean: Logarithm of each: (configs,).
+        errors: One standard deviation of each cause that may put it off: (configs, causes).
+    """
+
+    mean: Array
+    errors: Array
+
+
 class Belief:
     """The logarithm of a quantity, or a quantity of any sign, of every config of a space."""
 
-    def __init__(self, features: Array, predicted: Array | None, usual: Usual) -> None:
+    def __init__(self, features: Array, guess: Guess | None, usual: Usual) -> None:
         """Believe a prediction, if there is one, within its usual error.
 
         Args:
             features: Of every config: (configs, features).
-            predicted: Logarithm of the prediction of every config.
+            guess: Of every config, before any trial.
             usual: How far off predictions and measurements usually are.
         """
-        self._features, self._predicted = features, predicted
-        width = features.shape[1]
-        alone = Scales.of(width, level=_UNKNOWN_LEVEL, amplitude=_SPREAD, noise=usual.noise)
-        helped = Scales.of(width, level=usual.bias, amplitude=usual.error, noise=usual.noise)
-        self._scales = [alone] if predicted is None else [helped, alone]
+        self._predicted = None if guess is None else guess.mean
+        count, width = features.shape
+        level = np.ones((count, 1))
+        self._scales = [Scales.of(width, amplitude=_SPREAD, noise=usual.noise)]
+        self._places = [Places(features, _UNKNOWN_LEVEL * level)]
+        if guess is not None:
+            causes = np.concatenate([usual.bias * level, guess.errors], axis=1)
+            self._scales.insert(0, Scales.of(width, amplitude=usual.error, noise=usual.noise))
+            self._places.insert(0, Places(features, causes))
         self._starts: list[Array | None] = [None] * len(self._scales)
-        self.weight = 0.0 if predicted is None else 1.0
+        self.weight = 0.0 if guess is None else 1.0
 
     def expect(self, tried: Sequence[int], measured: Sequence[float]) -> "Expectation":
         """Return what is expected of every config.
@@ -63,20 +79,21 @@ class Belief:
         """
         rows, values = list(tried), np.array(measured, dtype=float)
         centre = self._centre(values)
-        offsets = [np.full(len(self._features), centre)]
+        offsets = [np.full(len(self._places[0].features), centre)]
         if self._predicted is not None:
             offsets.insert(0, self._predicted)
         fits = []
         for place, (scales, offset) in enumerate(zip(self._scales, offsets, strict=True)):
             targets = values - offset[rows]
-            process = Process.fit(scales, self._features[rows], targets, self._starts[place])
+            observed = self._places[place].at(rows)
+            process = Process.fit(scales, observed, targets, self._starts[place])
             self._starts[place] = process.fitted
             fits.append(process)
         if len(fits) == 2:
             odds = TRUST + fits[0].evidence() - fits[1].evidence()
             self.weight = float(1 / (1 + np.exp(-np.clip(odds, -50.0, 50.0))))
         shares = np.array([self.weight, 1 - self.weight] if len(fits) == 2 else [1.0])
-        found = [process.predict(self._features) for process in fits]
+        found = [p.predict(places) for p, places in zip(fits, self._places, strict=True)]
         noise = [float(np.exp(process.fitted[1])) for process in fits]
         means = [mean + offset for (mean, _), offset in zip(found, offsets, strict=True)]
         widths = np.array([width for _, width in found])

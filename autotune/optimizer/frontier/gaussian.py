@@ -1,7 +1,8 @@
 """A small exact Gaussian process, fitted by its own evidence. Pure numpy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +24,15 @@ class Scales:
     """What is believed of a function before it was seen, in natural logarithms.
 
     Attributes:
-        level: Standard deviation of its mean, not in logarithms and not fitted.
         median: Of each fitted scale, in the order amplitude, noise, one length per feature.
         width: Standard deviation of the same.
     """
 
-    level: float
     median: Array
     width: Array
 
     @classmethod
-    def of(cls, num_features: int, *, level: float, amplitude: float, noise: float) -> Self:
+    def of(cls, num_features: int, *, amplitude: float, noise: float) -> Self:
         """Return scales for features in the unit box.
 
         Lengths grow with the square root of the number of features, as in Hvarfner, Hellsten and
@@ -43,7 +42,24 @@ class Scales:
         lengths = np.full(num_features, np.log(length))
         median = np.concatenate([[np.log(amplitude), np.log(noise)], lengths])
         width = np.concatenate([[0.6, 0.7], np.full(num_features, 0.8)])
-        return cls(level=level, median=median, width=width)
+        return cls(median=median, width=width)
+
+
+class Places(NamedTuple):
+    """Where a function is looked at.
+
+    Attributes:
+        features: In the unit box; the function is smooth over them: (places, features).
+        causes: Of what it adds to that: one standard deviation of each cause, of any sign, by
+            which it is linear: (places, causes).
+    """
+
+    features: Array
+    causes: Array
+
+    def at(self, rows: Sequence[int]) -> "Places":
+        """Return some of the places."""
+        return Places(self.features[rows], self.causes[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +69,24 @@ class Process:
     Attributes:
         scales: What it started from.
         fitted: Logarithms of amplitude, noise and lengths.
-        inputs: Observed places: (observations, features).
+        inputs: Observed places.
         targets: What was observed there.
     """
 
     scales: Scales
     fitted: Array
-    inputs: Array
+    inputs: Places
     targets: Array
 
     @classmethod
     def fit(
-        cls, scales: Scales, inputs: Array, targets: Array, start: Array | None = None
+        cls, scales: Scales, inputs: Places, targets: Array, start: Array | None = None
     ) -> Self:
         """Fit scales to observations by resilient steps along the gradient of the evidence.
 
         Args:
             scales: What is believed before.
-            inputs: Places: (observations, features).
+            inputs: Where it was observed.
             targets: Observations.
             start: Fitted scales of an earlier fit, to go on from.
         """
@@ -78,14 +94,14 @@ class Process:
         process = cls(scales=scales, fitted=first, inputs=inputs, targets=targets)
         return process._climbed() if len(targets) > 1 else process
 
-    def predict(self, places: Array) -> tuple[Array, Array]:
+    def predict(self, places: Places) -> tuple[Array, Array]:
         """Return mean and standard deviation of the function at places, without noise."""
-        level = self.scales.level**2
-        variance = level + np.exp(2 * self.fitted[0])
+        variance = np.exp(2 * self.fitted[0]) + (places.causes**2).sum(axis=1)
         if len(self.targets) == 0:
-            return np.zeros(len(places)), np.full(len(places), np.sqrt(variance))
+            return np.zeros(len(places.features)), np.sqrt(variance)
         inverse = np.linalg.inv(self._covariance()[0])
-        between = level + self._similarity(places, self.inputs)
+        between = places.causes @ self.inputs.causes.T
+        between = between + self._similarity(places.features, self.inputs.features)
         mean = between @ (inverse @ self.targets)
         explained = np.einsum("ij,ij->i", between @ inverse, between)
         return mean, np.sqrt(np.maximum(variance - explained, 1e-10))
@@ -120,15 +136,16 @@ class Process:
         pulled = pull * similarity
         lengths = np.exp(self.fitted[2:])
         slopes = [pulled.sum(), np.trace(pull) * np.exp(2 * self.fitted[1])]
-        for column, length in zip(self.inputs.T, lengths, strict=True):
+        for column, length in zip(self.inputs.features.T, lengths, strict=True):
             apart = (column[:, None] - column[None, :]) / length
             slopes.append(float(np.sum(pulled * apart**2)) / 2)
         return np.array(slopes) - (self.fitted - self.scales.median) / self.scales.width**2
 
     def _covariance(self) -> tuple[Array, Array]:
-        similarity = self._similarity(self.inputs, self.inputs)
+        features, causes = self.inputs
+        similarity = self._similarity(features, features)
         own = np.exp(2 * self.fitted[1]) + _JITTER
-        return self.scales.level**2 + similarity + own * np.eye(len(self.inputs)), similarity
+        return causes @ causes.T + similarity + own * np.eye(len(causes)), similarity
 
     def _similarity(self, left: Array, right: Array) -> Array:
         lengths = np.exp(self.fitted[2:])

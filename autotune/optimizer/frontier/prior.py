@@ -12,11 +12,16 @@ class ConfigPrior:
         peak_device_bytes: Of device memory.
         step_seconds: Of an optimizer step.
         trial_seconds: Of a whole trial.
+        peak_errors: How the logarithm of the peak may be off for causes that configs share: one
+            standard deviation of each cause. Empty where nothing is known of causes.
+        step_errors: The same of the step.
     """
 
     peak_device_bytes: float | None = None
     step_seconds: float | None = None
     trial_seconds: float | None = None
+    peak_errors: tuple[float, ...] = ()
+    step_errors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

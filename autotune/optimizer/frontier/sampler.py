@@ -11,7 +11,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.optimizer.frontier.beliefs import Belief, Expectation, Usual
+from autotune.optimizer.frontier.beliefs import Belief, Expectation, Guess, Usual
 from autotune.optimizer.frontier.choice import Choice, Outlook, best_choice
 from autotune.optimizer.frontier.prior import ConfigPrior, Target
 from search_spaces import TrainingConfig
@@ -84,7 +84,7 @@ class FrontierSampler(BaseSampler):
         classes = numerics or [config.numerics_class() for config in configs]
         peaks = _column(priors, "peak_device_bytes")
         self._seconds = _column(priors, "trial_seconds")
-        self._peak = Belief(features, peaks, _PEAK)
+        self._peak = Belief(features, _guess(peaks, priors, "peak_errors"), _PEAK)
         self._beliefs = [self._belief(t, priors, features, classes) for t in objectives]
         self.fallbacks = 0
         self.last: Choice | None = None
@@ -167,7 +167,7 @@ class FrontierSampler(BaseSampler):
             predicted = per_sample if target.is_minimized else -per_sample
         if predicted is not None and not target.is_minimized:
             predicted = -predicted
-        return Belief(features, predicted, _TIME)
+        return Belief(features, _guess(predicted, priors, "step_errors"), _TIME)
 
     def _choose(self, seen: _Seen) -> Choice:
         is_open = ~self._closed
@@ -296,6 +296,16 @@ def _column(priors: Sequence[ConfigPrior] | None, name: str) -> Array | None:
         return None
     middle = float(np.median(known))
     return np.asarray(np.log([middle if value is None else float(value) for value in values]))
+
+
+def _guess(mean: Array | None, priors: Sequence[ConfigPrior] | None, errors: str) -> Guess | None:
+    """Return predictions with the errors that they share; none where any has none."""
+    if mean is None:
+        return None
+    rows = [getattr(prior, errors) for prior in priors or ()]
+    width = min((len(row) for row in rows), default=0)
+    known = np.array([row[:width] for row in rows], dtype=float).reshape(len(rows), width)
+    return Guess(mean, known if len(rows) else np.zeros((len(mean), 0)))
 
 
 def _by_class(features: Array, classes: Sequence[Hashable]) -> Array:

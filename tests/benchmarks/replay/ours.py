@@ -38,4 +38,6 @@ def _prior(entry: Entry) -> ConfigPrior:
         peak_device_bytes=entry.prior.peak_device_bytes,
         step_seconds=entry.prior.step_seconds,
         trial_seconds=entry.prior.trial_seconds,
+        peak_errors=entry.prior.peak_errors,
+        step_errors=entry.prior.step_errors,
     )

@@ -7,7 +7,8 @@ the core given; leave it alone while they do.
 
 Each config runs without a budget, K times. Under each budget of the recipe those run again whose
 peak was above nine tenths of it; the others fit. Five configs run three times for the noise;
-later passes begin with the fastest. A table has the mean of a config's steps over all its runs.
+later passes begin with the fastest. A table has the mean of the fastest
+tenth of a config's steps over all its runs.
 """
 
 import argparse

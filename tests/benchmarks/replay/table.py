@@ -86,11 +86,22 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is predicted of a config without any trial."""
+    """What is predicted of a config without any trial.
+
+    Attributes:
+        peak_device_bytes: Of device memory.
+        step_seconds: Of an optimizer step.
+        trial_seconds: Of a whole trial.
+        peak_errors: How the logarithm of the peak may be off for causes that configs share: one
+            standard deviation of each cause, in the same order in every line; may be left out.
+        step_errors: The same of the step.
+    """
 
     peak_device_bytes: float
     step_seconds: float
     trial_seconds: float
+    peak_errors: tuple[float, ...] = ()
+    step_errors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +209,9 @@ class Table:
         logs = np.log([_numbers(entry.prior) for entry in self.entries])
         turned = np.exp(2 * logs.mean(axis=0) - logs)
         entries = [
-            replace(e, prior=Prior(peak_device_bytes=p, step_seconds=s, trial_seconds=t))
+            replace(
+                e, prior=replace(e.prior, peak_device_bytes=p, step_seconds=s, trial_seconds=t)
+            )
             for e, (p, s, t) in zip(self.entries, turned.tolist(), strict=True)
         ]
         return Table(self.header, tuple(entries))
@@ -287,5 +300,7 @@ def _shortened(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, dict(_shortened(value))
         elif isinstance(value, float):
             yield name, float(f"{value:.6g}")
+        elif isinstance(value, list):
+            yield name, [float(f"{number:.4g}") for number in value]
         elif value is not None:
             yield name, value
