@@ -20,6 +20,7 @@ AutotuneError
  |   +- StoreUnreachableError           exit 4   503
  |   +- StoreSchemaError                exit 4   503   run `autotune migrate`
  +- WorkersError                        exit 4   503   no slots, cluster unreachable
+ +- TrackingError                       exit 4   503   a tracker that lacks its client, or refuses
  +- NothingFitsError                    exit 5   422   no trial of the study completed
  +- NoMeasurementsError                 exit 3   404   asked for the front before there is one
 anything else is a bug                  exit 1   500   traceback logged
@@ -87,6 +88,10 @@ class WorkersError(AutotuneError):
     """No slots to run trials on: impossible request, unreachable cluster, slots that die."""
 
 
+class TrackingError(AutotuneError):
+    """An experiment tracker whose client is not installed, or that refuses."""
+
+
 class NothingFitsError(AutotuneError):
     """The study ended without one completed trial."""
 
@@ -124,6 +129,7 @@ REPLIES: dict[type[Exception], Reply] = {
     StoreUnreachableError: Reply(exit_code=4, http_status=503),
     StoreSchemaError: Reply(exit_code=4, http_status=503),
     WorkersError: Reply(exit_code=4, http_status=503),
+    TrackingError: Reply(exit_code=4, http_status=503),
     NothingFitsError: Reply(exit_code=5, http_status=422),
     NoMeasurementsError: Reply(exit_code=3, http_status=404),
 }

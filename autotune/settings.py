@@ -19,7 +19,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from autotune.errors import PriceBookError, SettingsError
 from autotune.prices.book import PriceBook
-from autotune.prices.reading import builtin_book, read_book
 from autotune.rates import Rates
 from autotune.records import Budget, Objective
 from search_spaces import did_you_mean
@@ -222,6 +221,8 @@ class Settings(BaseModel):
         Raises:
             PriceBookError: The file of them cannot be used; the message says why.
         """
+        from autotune.prices.reading import builtin_book, read_book  # few commands count money
+
         if self.prices is None:
             return builtin_book()
         day = None if self.rates_dated is None else date.fromisoformat(self.rates_dated)

@@ -45,6 +45,8 @@ DOORS = {
     "yaml": {"autotune/exports/yaml_text.py"},
     "plotly": {"autotune/report/plots.py"},
     "rich": {"autotune/cli/"},
+    "mlflow": {"autotune/tracking/mlflow.py"},
+    "wandb": {"autotune/tracking/wandb.py"},
 }
 # Inside autotune: each may import only its own line and those before it.
 ORDER = [
@@ -65,7 +67,7 @@ ORDER = [
     {"reruns", "refusals", "events"},
     {"verdicts"},
     {"documents", "needs", "predict"},
-    {"exports", "report"},
+    {"exports", "report", "tracking"},
     {"store", "workers"},
     {"optimizer", "forecast", "workplace"},
     {"quality", "ledger", "confirming"},

@@ -6,6 +6,7 @@ Loads neither torch nor ray, nor anything else that ``autotune --help`` does not
 import sys
 
 from autotune.cli import route_command as route_command
+from autotune.cli import track_command as track_command
 from autotune.cli.commands import app
 
 BUG = 1

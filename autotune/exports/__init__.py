@@ -1,47 +1,30 @@
 """Configs in the words of other programs, and theirs in ours. Loads none of those programs."""
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 from autotune.documents import EXPORT_FORMATS, export_config
 from autotune.errors import SettingsError
-from autotune.exports.accelerate import export_accelerate
-from autotune.exports.axolotl import export_axolotl
 from autotune.exports.base import Exported, Exporter, Handover
-from autotune.exports.deepspeed import export_deepspeed
-from autotune.exports.environment import export_environment, export_shell
 from autotune.exports.findings import Reading
-from autotune.exports.lightning import export_lightning
-from autotune.exports.llama_factory import export_llama_factory
-from autotune.exports.ray_train import export_ray_train
-from autotune.exports.reading import read_config
-from autotune.exports.torchtune import export_torchtune
-from autotune.exports.transformers import export_transformers
 
 __all__ = ["EXPORTERS", "PAIRED", "Bundle", "Handover", "Reading", "export_bundle", "read_config"]
 
-
-def _own(form: str) -> Exporter:
-    def write(handover: Handover) -> Exported:
-        study, now = handover.study, handover.now
-        return Exported(text=export_config(handover.trial, study, form=form, now=now))
-
-    return write
-
-
-EXPORTERS: dict[str, Exporter] = {
-    **{form: _own(form) for form in EXPORT_FORMATS},
-    "deepspeed": export_deepspeed,
-    "transformers": export_transformers,
-    "accelerate": export_accelerate,
-    "lightning": export_lightning,
-    "torchtune": export_torchtune,
-    "axolotl": export_axolotl,
-    "llama-factory": export_llama_factory,
-    "ray-train": export_ray_train,
-    "env": export_environment,
-    "shell": export_shell,
+EXPORTERS = {
+    **dict.fromkeys(EXPORT_FORMATS, ""),
+    "deepspeed": "deepspeed:export_deepspeed",
+    "transformers": "transformers:export_transformers",
+    "accelerate": "accelerate:export_accelerate",
+    "lightning": "lightning:export_lightning",
+    "torchtune": "torchtune:export_torchtune",
+    "axolotl": "axolotl:export_axolotl",
+    "llama-factory": "llama_factory:export_llama_factory",
+    "ray-train": "ray_train:export_ray_train",
+    "env": "environment:export_environment",
+    "shell": "environment:export_shell",
 }
+"""Formats, and where the exporter of each is: one export loads no other's. Ours are empty."""
 PAIRED = ("transformers", "accelerate", "axolotl", "llama-factory")
 """Those that name a DeepSpeed file, which is then written beside."""
 
@@ -79,12 +62,32 @@ def export_bundle(handover: Handover, *, form: str, pair: str | None, to: Path |
     beside: list[tuple[Path, str]] = []
     if pair is not None:
         partner = _beside(_pair_target(form, pair, to), "deepspeed")
-        beside.append((partner, export_deepspeed(handover).text))
+        beside.append((partner, _exporter("deepspeed")(handover).text))
         handover = replace(handover, partner=str(partner))
-    exported = EXPORTERS[form](handover)
+    exported = _exporter(form)(handover)
     if exported.has_side_file and to is not None:
-        beside.append((_beside(to, "autotune"), _own("json")(handover).text))
+        beside.append((_beside(to, "autotune"), _export_own(handover, "json").text))
     return Bundle(text=exported.text, beside=tuple(beside), notes=exported.notes)
+
+
+def read_config(path: Path) -> Reading:
+    """See ``autotune.exports.reading``, which knows every format and is loaded when it is used."""
+    from autotune.exports.reading import read_config
+
+    return read_config(path)
+
+
+def _exporter(form: str) -> Exporter:
+    module, _, name = EXPORTERS[form].partition(":")
+    if not module:
+        return lambda handover: _export_own(handover, form)
+    exporter: Exporter = getattr(import_module(f"autotune.exports.{module}"), name)
+    return exporter
+
+
+def _export_own(handover: Handover, form: str) -> Exported:
+    study, now = handover.study, handover.now
+    return Exported(text=export_config(handover.trial, study, form=form, now=now))
 
 
 def _pair_target(form: str, pair: str, to: Path | None) -> Path:

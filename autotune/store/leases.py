@@ -3,8 +3,6 @@
 import os
 import socket
 
-import psutil
-
 from autotune.errors import StudyBusyError
 from autotune.records import Owner
 
@@ -14,6 +12,8 @@ CLOCK_TOLERANCE_SECONDS = 2.0
 
 def this_process() -> Owner:
     """Return the owner that this process is."""
+    import psutil
+
     process = psutil.Process()
     return Owner(host=socket.gethostname(), pid=os.getpid(), started_at=process.create_time())
 
@@ -22,6 +22,8 @@ def is_dead(owner: Owner) -> bool:
     """Return whether a driver is known to be gone; of other machines nothing is known."""
     if owner.host != socket.gethostname():
         return False
+    import psutil
+
     try:
         process = psutil.Process(owner.pid)
         has_same_start = abs(process.create_time() - owner.started_at) < CLOCK_TOLERANCE_SECONDS

@@ -1,9 +1,10 @@
 """The study store in a SQL database: SQLite in a file, or PostgreSQL."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any, Self
 
 from sqlalchemy import (
@@ -21,7 +22,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from autotune.errors import (
@@ -62,10 +62,6 @@ from autotune.store.schema import (
 from search_spaces import did_you_mean
 from trials.measurement import Measurement, Outcome
 
-INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
-    "sqlite": sqlite.insert,
-    "postgresql": postgresql.insert,
-}
 TRIAL_ROWS = select(TRIALS, MEASUREMENTS.c.document)
 
 
@@ -349,7 +345,8 @@ def _now(connection: Connection) -> float:
 def _upsert(connection: Connection, table: Table, values: rows.Values) -> None:
     key = table.primary_key.columns.keys()
     rest = {name: value for name, value in values.items() if name not in key}
-    statement = INSERTS[connection.dialect.name](table).values(values)
+    dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")  # it is in use
+    statement = dialect.insert(table).values(values)
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
 
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from autotune.errors import SettingsError, UnsupportedExportError
 from autotune.exports import EXPORTERS, export_bundle, read_config
+from autotune.store.sql import SqlStore
 from search_spaces import EmptySpaceError, SearchSpace, TrainingConfig
 from tests.autotune.exports.handovers import SOUND, exported, handed_over, written
+from tests.factories import MIB, make_key, make_measurement, make_study_record, make_trial
 
 SUFFIXES = {
     "json": ".json",
@@ -109,7 +111,7 @@ def test_deepspeed_without_a_stage_is_said_to_be_none_of_the_trials():
     assert "plain PyTorch" not in sharded
 
 
-def test_exports_and_their_reading_load_no_library_of_a_target_and_are_quick():
+def test_exports_load_no_library_of_a_target_and_are_quick():
     code = """
 import sys, time
 from tests.autotune.exports.handovers import exported, handed_over
@@ -126,6 +128,49 @@ sys.exit(" ".join(heavy & sys.modules.keys()) or 0)
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+HEAVY = {
+    *("torch", "transformers", "accelerate", "deepspeed", "optuna", "ray", "scipy", "numpy"),
+    *("plotly", "alembic", "rich", "psutil", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql"),
+    *("autotune.exports.reading", "autotune.exports.transformers_reading", "autotune.prices.rows"),
+}
+"""What no export needs; each took its time from every one of them, or would."""
+
+
+@pytest.mark.parametrize(
+    ("form", "unneeded"),
+    [
+        ("env", {"yaml", "autotune.exports.transformers", "autotune.exports.deepspeed"}),
+        ("json", {"yaml", "autotune.exports.environment"}),
+        ("deepspeed", {"yaml", "autotune.exports.transformers"}),
+        ("lightning", {"autotune.exports.transformers", "autotune.exports.torchtune"}),
+    ],
+)
+def test_the_command_loads_no_more_than_its_format_needs(form, unneeded, tmp_path):
+    """In a process of its own, as a shell runs it: what is loaded is most of what it takes."""
+    store = SqlStore.open(str(tmp_path / "studies.db"))
+    store.create_study(make_study_record())
+    trial = make_trial()
+    store.open_trial(trial)
+    store.record_measurement(trial, make_key(trial), 600 * MIB, make_measurement())
+    store.close()
+    code = f"""
+import sys
+from autotune.cli import run_command
+words = ["export", "study", "--trial", "0", "--format", {form!r}, "--store", sys.argv[1]]
+assert run_command(words) == 0
+loaded = {HEAVY | unneeded!r} & sys.modules.keys()
+sys.exit(" ".join(loaded) or 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "studies.db")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_unknown_format_names_the_known_ones():

@@ -2,7 +2,7 @@
 
 Their programs install too much to be run here, so keys are held to what each publishes: those of
 torchtune to the keys of its own recipes, the others to the names in their schemas (axolotl 0.19,
-LLaMA-Factory 0.9.5).
+LLaMA-Factory 0.9.5). Where a program is installed, test_recipe_parsers.py asks it.
 """
 
 from pathlib import Path
