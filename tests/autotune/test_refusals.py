@@ -47,7 +47,7 @@ class Scripted:
             peak_host_bytes=0,
             step_seconds=Interval(low=0.9 * step, mean=step, high=1.1 * step),
             probability_fits=min(1.0, budget / peak / 2),
-            phase="backward",
+            phases={"backward": peak},
         )
 
 
