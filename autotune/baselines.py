@@ -1,6 +1,7 @@
 """The first configs of a study: today's, the safest and the most aggressive. Pure."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from search_spaces import (
     ActivationOffload,
@@ -11,15 +12,36 @@ from search_spaces import (
 )
 
 
+class Foresight(Protocol):
+    """Knows what fits before it is tried."""
+
+    def is_hopeless(self, config: TrainingConfig) -> bool:
+        """Tell whether a config surely does not fit."""
+
+
 def first_configs(
-    configs: Sequence[TrainingConfig], baseline: TrainingConfig | None
+    configs: Sequence[TrainingConfig],
+    baseline: TrainingConfig | None,
+    forecast: Foresight | None = None,
 ) -> list[TrainingConfig]:
     """Return what to try before the sampler proposes anything, in order, each once.
 
     The safest tells whether anything fits at all, the most aggressive where memory ends.
+
+    Args:
+        configs: Of the space.
+        baseline: Today's.
+        forecast: Tells whether the most aggressive one surely does not fit; it is left out then.
     """
-    wanted = [baseline, min(configs, key=_appetite), max(configs, key=_appetite)]
+    aggressive = most_aggressive(configs)
+    last = None if forecast is not None and forecast.is_hopeless(aggressive) else aggressive
+    wanted = [baseline, min(configs, key=_appetite), last]
     return list(dict.fromkeys(config for config in wanted if config is not None))
+
+
+def most_aggressive(configs: Sequence[TrainingConfig]) -> TrainingConfig:
+    """Return the config that theory gives the most memory."""
+    return max(configs, key=_appetite)
 
 
 def _appetite(config: TrainingConfig) -> tuple[int, ...]:

@@ -27,6 +27,25 @@ ASSUMED_CAPABILITY = "8.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A workload that was traced, and what predicts it.
+
+    Attributes:
+        facts: What the workload is.
+        environment: For what it is predicted.
+        predictor: That no trial has corrected.
+        seconds: That tracing took.
+        is_assumed: Whether the device is not here, and was taken from a table.
+    """
+
+    facts: WorkloadFacts
+    environment: Environment
+    predictor: Predictor
+    seconds: float
+    is_assumed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Every config of a space, predicted or refused.
 
@@ -106,7 +125,30 @@ def _estimate(
     store: StoreReader | None,
     space_of: SpaceOf,
 ) -> Estimate:
-    traced = graphs_to_trace(space_of(settings, pins, settings.global_batch or ANY_BATCH))
+    traced = trace(settings, space_of(settings, pins, settings.global_batch or ANY_BATCH))
+    facts, environment = traced.facts, traced.environment
+    space = space_of(settings, pins, settings.global_batch or facts.global_batch_size)
+    device = facts.rules_facts(environment, settings.job_devices)
+    num_trials = traced.predictor.learn(_measured(store, facts, environment, settings.job_devices))
+    budget = memory_budget(settings, environment)
+    return Estimate(
+        facts=facts,
+        environment=environment,
+        predictions=tuple(traced.predictor.predict(space.configs(device), budget)),
+        exclusions=space.exclusions(device),
+        memory_budget_bytes=budget,
+        traces_seconds=traced.seconds,
+        num_trials=num_trials,
+        is_assumed=traced.is_assumed,
+    )
+
+
+def trace(settings: Settings, space: SearchSpace) -> Traced:
+    """Trace a workload in every way to compute that a space has.
+
+    Raises:
+        WorkloadError: It cannot be traced; the message says where and what to do.
+    """
     is_assumed = settings.device == "cuda" and not num_gpus()
     here = {"local": True, **({"device": "cpu"} if is_assumed else {})}
     with opened_workers(settings.model_copy(update=here)) as workers:
@@ -117,7 +159,7 @@ def _estimate(
             trial_id=uuid.uuid4().hex,
             seed=settings.seed,
             deadline_seconds=settings.deadline,
-            traced=traced,
+            traced=graphs_to_trace(space),
         )
         measurement = run_one(workers, spec)
     facts = described_facts(settings.workload, measurement)
@@ -126,25 +168,17 @@ def _estimate(
     speed = speed_of(kind, environment.device_name, max(1, environment.num_threads))
     if is_assumed:
         environment = _assumed(environment, speed)
-    space = space_of(settings, pins, settings.global_batch or facts.global_batch_size)
-    device = facts.rules_facts(environment, settings.job_devices)
     job = Job(
         device_kind=environment.device_kind,
         speed=speed,
         num_ranks=settings.job_devices,
         num_blocks=facts.num_blocks,
     )
-    predictor = Predictor(measurement.trace, job)
-    num_trials = predictor.learn(_measured(store, facts, environment, settings.job_devices))
-    budget = memory_budget(settings, environment)
-    return Estimate(
+    return Traced(
         facts=facts,
         environment=environment,
-        predictions=tuple(predictor.predict(space.configs(device), budget)),
-        exclusions=space.exclusions(device),
-        memory_budget_bytes=budget,
-        traces_seconds=measurement.trace.seconds,
-        num_trials=num_trials,
+        predictor=Predictor(measurement.trace, job),
+        seconds=measurement.trace.seconds,
         is_assumed=is_assumed,
     )
 

@@ -17,11 +17,19 @@ class WorkersStarting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigsForeseen:
-    """Every config was predicted before the first trial, or none was, for a reason."""
+    """Every config was predicted before the first trial, or none was, for a reason.
+
+    Attributes:
+        num_configs: Of the space.
+        seconds: That it took.
+        reason: Why none was; empty where they were.
+        put_off: Which of the first configs is not tried first, and why; empty if none is.
+    """
 
     num_configs: int
     seconds: float
     reason: str
+    put_off: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ STEPS_OF_TRIAL = 10
 STARTING_SECONDS = 1.0
 FEWEST_TRIALS = 3
 """Completed trials that must have corrected predictions before one refuses a config."""
+HOPELESS = 0.01
+"""A config as likely to fit as that is not among the first that are tried."""
 SURE = (1 + COVERAGE) / 2
 """Share of configs that take at least the lower end of their interval."""
 
@@ -66,6 +68,14 @@ class Forecast:
             f"{len(self._trials)} measured trials",
             attempted_bytes=int(peak.mean),
         )
+
+    def is_hopeless(self, config: TrainingConfig) -> bool:
+        """Tell whether a config surely does not fit, as far as is known by now."""
+        return self.probability_fits(config) < HOPELESS
+
+    def expected_bytes(self, config: TrainingConfig) -> int:
+        """Return the device memory that a config is expected to take."""
+        return int(self._predicted(config).peak_device_bytes.mean)
 
     def probability_fits(self, config: TrainingConfig) -> float:
         """Return how likely a config keeps to the memory budget."""

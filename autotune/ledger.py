@@ -257,7 +257,7 @@ class Ledger:
         self._learn(with_result)
         self._learn_reruns()
         if not stored and not running and not self._optuna.num_waiting():
-            for config in first_configs(configs, self._spec.baseline):
+            for config in first_configs(configs, self._spec.baseline, self._forecast):
                 self._optuna.enqueue(config)
         self._update_front()
         return with_result

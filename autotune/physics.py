@@ -1,10 +1,15 @@
 """What a study knows of its configs before the first trial: from one trace of the workload."""
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.baselines import first_configs, most_aggressive
+from autotune.events import ConfigsForeseen, Listener
+from autotune.figures import shown_bytes
 from autotune.forecast import Forecast
+from autotune.optimizer.sampler import GRID
 from autotune.predict.predictor import LOW_PRECISION, Job, Predictor
 from autotune.predict.speed import speed_of
 from autotune.records import StudyRecord
@@ -28,7 +33,43 @@ class Foreseen:
     reason: str = ""
 
 
-def foresee(workers: Workers, record: StudyRecord, configs: Sequence[TrainingConfig]) -> Foreseen:
+def foresee(
+    workers: Workers, record: StudyRecord, configs: Sequence[TrainingConfig], listen: Listener
+) -> Forecast | None:
+    """Return predictions, and say how long they took; a grid runs every config all the same."""
+    if record.spec.sampler == GRID:
+        return None
+    began = time.monotonic()
+    found = _foreseen(workers, record, configs)
+    event = ConfigsForeseen(
+        num_configs=len(configs),
+        seconds=time.monotonic() - began,
+        reason=found.reason,
+        put_off=_put_off(record, configs, found.forecast),
+    )
+    listen(event)
+    return found.forecast
+
+
+def _put_off(
+    record: StudyRecord, configs: Sequence[TrainingConfig], forecast: Forecast | None
+) -> str:
+    """Return which of the first configs is not tried first, and why; empty if none is."""
+    config = most_aggressive(configs)
+    is_put_off = forecast is not None and forecast.is_hopeless(config)
+    if not is_put_off or config in first_configs(configs, record.spec.baseline, forecast):
+        return ""
+    assert forecast is not None
+    needs, budget = forecast.expected_bytes(config), record.spec.memory_budget_bytes
+    return (
+        f"the most aggressive config is not tried first: {config} is predicted to take "
+        f"{shown_bytes(needs)}, and has {shown_bytes(budget)}"
+    )
+
+
+def _foreseen(
+    workers: Workers, record: StudyRecord, configs: Sequence[TrainingConfig]
+) -> Foreseen:
     """Trace a study's workload in a process of its own and predict every config.
 
     A workload that cannot be traced has no predictions, and the reason says why.

@@ -2,9 +2,8 @@
 
 import logging
 import re
-import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import StudyExistsError, StudyMismatchError
-from autotune.events import ConfigsForeseen, Listener, WorkersStarting
+from autotune.events import Listener, WorkersStarting
 from autotune.exports import read_config
-from autotune.forecast import Forecast
-from autotune.optimizer.sampler import GRID, require_sampler
+from autotune.optimizer.sampler import require_sampler
 from autotune.optimizer.storage import opened_storage
 from autotune.optimizer.study import OptunaStudy
 from autotune.physics import foresee
@@ -313,7 +311,7 @@ def _tune(
     stop: StopSwitch,
 ) -> StudyResult:
     configs = configs_of(record)
-    forecast = _foresee(workers, record, configs, listen)
+    forecast = foresee(workers, record, configs, listen)
     with opened_storage(settings.store) as storage:
         direction = record.facts.quality_direction
         optuna = OptunaStudy(storage, record.spec, configs, direction, forecast)
@@ -326,22 +324,6 @@ def _tune(
             listen=listen,
         )
         return tuner.run(this_process(), configs)
-
-
-def _foresee(
-    workers: Workers,
-    record: StudyRecord,
-    configs: Sequence[TrainingConfig],
-    listen: Listener,
-) -> Forecast | None:
-    """Return predictions, and say how long they took; a grid runs every config all the same."""
-    if record.spec.sampler == GRID:
-        return None
-    began = time.monotonic()
-    found = foresee(workers, record, configs)
-    seconds = time.monotonic() - began
-    listen(ConfigsForeseen(num_configs=len(configs), seconds=seconds, reason=found.reason))
-    return found.forecast
 
 
 def require_same(record: StudyRecord, workers: Workers) -> None:

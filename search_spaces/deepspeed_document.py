@@ -9,6 +9,8 @@ NVME_BUFFERS = 5
 """Of the largest parameter's size; DeepSpeed's own default."""
 LARGEST_BUCKET = 500_000_000
 """Elements; DeepSpeed's own default, which alone is 2 GB."""
+LARGEST_GATHERED = 1_000_000_000
+"""Elements that stage 3 keeps of weights it has gathered; DeepSpeed's own default."""
 AIO = {"block_size": 2**20, "queue_depth": 8, "single_submit": False, "overlap_events": True}
 TORCH_DTYPES = {AmpDtype.BF16: "bfloat16", AmpDtype.FP16: "float16"}
 """Names of torch's data types under autocast."""

@@ -127,10 +127,11 @@ class GraphTrace:
     Attributes:
         is_low_precision: Whether autocast computes in 16 bits.
         lora_rank: Of its adapters; 0 for none.
-        parameter_bytes: Of all parameters and buffers, in fp32.
+        parameter_bytes: Of all parameters and buffers, as the model is built.
         trained: Elements of a trained tensor, and how many tensors have so many.
         adapted: Elements and number of the frozen weights that may be quantized.
         stretches: In order of the forward pass.
+        weight_bytes: Of an element of a trained weight; of the widest where they differ.
     """
 
     is_low_precision: bool
@@ -139,6 +140,7 @@ class GraphTrace:
     trained: tuple[tuple[int, int], ...]
     adapted: tuple[tuple[int, int], ...]
     stretches: tuple[Stretch, ...]
+    weight_bytes: int = 4
 
     @property
     def num_trained(self) -> int:

@@ -79,14 +79,15 @@ def trace_graph(workload: Workload, config: TrainingConfig, device: torch.device
             [_run(workload, built, pattern, config, batch, device) for batch in batches]
             for pattern in patterns
         ]
-    trained = [p.numel() for p in built.model.parameters() if p.requires_grad]
+    trained = [p for p in built.model.parameters() if p.requires_grad]
     return GraphTrace(
         is_low_precision=config.amp_dtype in AUTOCAST_DTYPES,
         lora_rank=config.lora_rank,
         parameter_bytes=built.parameter_bytes,
-        trained=tuple(sorted(Counter(trained).items())),
+        trained=tuple(sorted(Counter(p.numel() for p in trained).items())),
         adapted=built.adapted,
         stretches=_stretches(pairs, [_kind(block) for block in built.blocks]),
+        weight_bytes=max((p.element_size() for p in trained), default=4),
     )
 
 

@@ -193,7 +193,8 @@ def _line_of(event: WorkersStarting | ConfigsForeseen | TrialLost | PointRerun) 
     if isinstance(event, ConfigsForeseen):
         if event.reason:
             return f"searching without predictions: {event.reason}"
-        return f"{event.num_configs} configs predicted in {event.seconds:.1f} s"
+        more = f"\n{event.put_off}" if event.put_off else ""
+        return f"{event.num_configs} configs predicted in {event.seconds:.1f} s{more}"
     return _lost_line(event) if isinstance(event, TrialLost) else _rerun_line(event)
 
 

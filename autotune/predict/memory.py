@@ -1,6 +1,6 @@
 """Bytes of a config by kind, and the peak: the fullest of the phases of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.predict.optimizer_state import FULL, state_bytes, step_bytes
@@ -12,7 +12,7 @@ from search_spaces import (
     Switch,
     TrainingConfig,
 )
-from search_spaces.deepspeed_document import LARGEST_BUCKET, NVME_BUFFERS
+from search_spaces.deepspeed_document import LARGEST_BUCKET, LARGEST_GATHERED, NVME_BUFFERS
 from trials.trace_facts import GraphTrace, Stretch, StretchMemory
 
 
@@ -48,6 +48,7 @@ class Kept:
         buffers: Of what shards: always there, and no kind of their own.
         step: While the optimizer steps.
         host: In host memory beside the device's.
+        built: In host memory while the model is built there, before it moves to a GPU.
     """
 
     parameters: int
@@ -57,6 +58,7 @@ class Kept:
     buffers: int
     step: int
     host: int
+    built: int = 0
 
 
 def recomputed_blocks(config: TrainingConfig, num_blocks: int) -> frozenset[int]:
@@ -159,22 +161,25 @@ def kept_bytes(
         num_ranks: Processes that shard.
     """
     parameters, scales, unpacked = _weights(graph, config)
-    gradients = FULL * graph.num_trained
     if config.zero_stage == 0:
-        state = state_bytes(config, graph.trained)
+        width = graph.weight_bytes
         plain = Kept(
             parameters=parameters,
             beside=scales + unpacked,
-            gradients=gradients,
-            state=state,
+            gradients=width * graph.num_trained,
+            state=state_bytes(config, graph.trained, width),
             buffers=0,
-            step=step_bytes(config, graph.trained, device_kind),
+            step=step_bytes(config, graph.trained, device_kind, width),
             host=0,
         )
-        return plain if device_kind == "cpu" else _moved_off_gpu(plain, config)
-    if config.sharding == Sharding.FSDP:
-        return _fsdp(graph, config, parameters, device_kind, num_ranks)
-    return _deepspeed(graph, config, parameters + scales, device_kind, num_ranks)
+        kept = plain if device_kind == "cpu" else _moved_off_gpu(plain, config)
+    elif config.sharding == Sharding.FSDP:
+        kept = _fsdp(graph, config, parameters, device_kind, num_ranks)
+    else:
+        kept = _deepspeed(graph, config, parameters + scales, device_kind, num_ranks)
+    # Weights that are quantized are whole before that, and trials forget the peak of it.
+    is_built_apart = device_kind == "cuda" and config.weight_bits == 32
+    return replace(kept, built=graph.parameter_bytes if is_built_apart else 0)
 
 
 def _weights(graph: GraphTrace, config: TrainingConfig) -> tuple[int, int, int]:
@@ -217,19 +222,19 @@ def _fsdp(
 ) -> Kept:
     """Return what a rank of ``fully_shard`` keeps: shards, and what is gathered of them."""
     shards = [(-(-size // num_ranks), count) for size, count in graph.trained]
-    state = state_bytes(config, shards)
+    state = state_bytes(config, shards, graph.weight_bytes)
     largest = max((stretch.gradient_bytes for stretch in graph.stretches), default=0)
     gathered = parameters if config.zero_stage == 2 else min(parameters, 2 * largest)
     is_moved = config.offload_target == OffloadTarget.CPU and device_kind == "cuda"
     share = parameters // num_ranks
-    gradients = FULL * graph.num_trained // num_ranks
+    gradients = graph.weight_bytes * graph.num_trained // num_ranks
     return Kept(
         parameters=0 if is_moved else share,
         beside=gathered + largest,
         gradients=0 if is_moved else gradients,
         state=0 if is_moved else state,
         buffers=0,
-        step=step_bytes(config, shards, device_kind),
+        step=step_bytes(config, shards, device_kind, graph.weight_bytes),
         host=share + gradients + state if is_moved else 0,
     )
 
@@ -239,18 +244,21 @@ def _deepspeed(
 ) -> Kept:
     """Return what a rank of DeepSpeed keeps.
 
-    Below stage 3 it steps fp32 copies of its share of parameters, all in one tensor. It gathers
-    gradients in buckets as large as it is told (``deepspeed_document``), and on their way to a
-    host in one more. Read off trials of one rank on a CPU; see the README's Limits.
+    It steps fp32 copies of its share of parameters, all in one tensor; at stage 3 weights in fp32
+    need none, unless they are offloaded. It gathers gradients in buckets as large as it is told
+    (``deepspeed_document``), and on their way to a host in one more, in fp32. Read off trials of
+    one rank on a CPU; see the README's Limits.
     """
-    share = -(-graph.num_trained // num_ranks)
+    share, width = -(-graph.num_trained // num_ranks), graph.weight_bytes
     is_whole = config.zero_stage < 3
-    state = FULL * share * is_whole + state_bytes(config, [(share, 1)])
-    own = parameters if is_whole else parameters // num_ranks
-    gradients = FULL * (graph.num_trained if config.zero_stage == 1 else share)
-    bucket = FULL * min(graph.num_trained, LARGEST_BUCKET)
-    buffers = bucket if num_ranks > 1 or not is_whole else 0
     is_offloaded = config.offload_target != OffloadTarget.NONE
+    has_copies = is_whole or is_offloaded or width < FULL
+    state = FULL * share * has_copies + state_bytes(config, [(share, 1)])
+    own = parameters if is_whole else parameters // num_ranks
+    gradients = graph.num_trained if config.zero_stage == 1 else share
+    gradients *= FULL if is_offloaded else width
+    bucket = width * min(graph.num_trained, LARGEST_BUCKET)
+    buffers = bucket if num_ranks > 1 or not is_whole else 0
     if is_offloaded:
         buffers += 2 * bucket if is_whole else bucket
     if config.offload_target == OffloadTarget.NVME:
@@ -262,8 +270,8 @@ def _deepspeed(
     moved = state + gradients + (0 if is_whole else own)
     return Kept(
         parameters=0 if is_moved and not is_whole else own,
-        beside=0 if is_whole else parameters,
-        gradients=0 if is_moved or (is_offloaded and not is_whole) else gradients,
+        beside=0 if is_whole else min(parameters, width * LARGEST_GATHERED),
+        gradients=0 if is_moved else gradients,
         state=0 if is_moved else state,
         buffers=buffers,
         step=step_bytes(config, [(share, 1)], device_kind),
@@ -280,14 +288,19 @@ class MemoryParts:
         peak: The fullest phase.
         fixed: Of that, parameters and optimizer state.
         host: In host memory, beside the process itself.
-        phase: Which one it is: forward, backward or step.
+        phases: Bytes at the fullest of each phase: forward, backward and step.
     """
 
     by_kind: dict[str, int]
     peak: float
     fixed: int
     host: int
-    phase: str
+    phases: dict[str, float]
+
+
+def fullest(phases: Mapping[str, float]) -> str:
+    """Return the phase that takes the most."""
+    return max(phases, key=lambda name: phases[name])
 
 
 def memory_parts(
@@ -311,8 +324,8 @@ def memory_parts(
         "backward": kept.beside + _backward(found, kept, keeps_all=keeps_all, is_freed=is_freed),
         "step": 0 if is_freed else kept.gradients + kept.step,
     }
-    phase = max(phases, key=lambda name: phases[name])
-    peak = always + phases[phase]
+    phases = {name: always + size for name, size in phases.items()}
+    peak = max(phases.values())
     at_rest = kept.parameters + kept.state
     gradients = 0 if is_freed else kept.gradients
     is_away = config.activation_offload == ActivationOffload.CPU
@@ -328,8 +341,8 @@ def memory_parts(
         },
         peak=peak,
         fixed=at_rest,
-        host=kept.host + (int(found.held) if is_away else 0),
-        phase=phase,
+        host=max(kept.built, kept.host + (int(found.held) if is_away else 0)),
+        phases=phases,
     )
 
 

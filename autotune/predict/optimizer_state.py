@@ -30,17 +30,21 @@ CPU_STEP = {
 Sizes = Iterable[tuple[int, int]]
 
 
-def state_bytes(config: TrainingConfig, sizes: Sizes) -> int:
+def state_bytes(config: TrainingConfig, sizes: Sizes, weight_bytes: int = FULL) -> int:
     """Return the bytes of state of one process that shards nothing.
 
     Args:
         config: Whose optimizer it is.
         sizes: Elements of the trained tensors, and how many have so many.
+        weight_bytes: Of an element of them; torch and torchao keep what they do not quantize as
+            wide as the weight, and bitsandbytes in fp32.
     """
     counts = list(sizes)
     moments = MOMENTS[config.optimizer]
     each = {32: _full, 8: _eight, 4: _four}[config.optimizer_bits]
-    total = sum(count * (moments * each(size) + _counter(config)) for size, count in counts)
+    is_torchs = config.optimizer != Optimizer.LION and config.offload_target != OffloadTarget.PAGED
+    width = weight_bytes if is_torchs else FULL
+    total = sum(count * (moments * each(size, width) + _counter(config)) for size, count in counts)
     if config.optimizer_bits == 8 and any(size >= SMALL for size, _ in counts):
         stepping = sum(count for size, count in counts if size >= SMALL)
         tables = stepping if config.optimizer_in_backward == "on" else 1
@@ -48,7 +52,9 @@ def state_bytes(config: TrainingConfig, sizes: Sizes) -> int:
     return total
 
 
-def step_bytes(config: TrainingConfig, sizes: Sizes, device_kind: str) -> int:
+def step_bytes(
+    config: TrainingConfig, sizes: Sizes, device_kind: str, weight_bytes: int = FULL
+) -> int:
     """Return what an optimizer step takes for a while, beside parameters, gradients and state.
 
     On a GPU bitsandbytes and torchao step within one kernel; torch's AdamW makes the square
@@ -61,7 +67,7 @@ def step_bytes(config: TrainingConfig, sizes: Sizes, device_kind: str) -> int:
     if device_kind == "cuda":
         is_torchs = bits == 32 and kind == Optimizer.ADAMW
         is_plain = is_torchs and config.offload_target == OffloadTarget.NONE
-        return FULL * sum(size * count for size, count in counts) if is_plain else 0
+        return weight_bytes * sum(size * count for size, count in counts) if is_plain else 0
     return FULL * CPU_STEP[kind, bits] * max((size for size, _ in counts), default=0)
 
 
@@ -71,15 +77,15 @@ def _counter(config: TrainingConfig) -> int:
     return COUNTER if counts_in_tensor and not is_paged else 0
 
 
-def _full(size: int) -> int:
-    return FULL * size
+def _full(size: int, width: int) -> int:
+    return width * size
 
 
-def _eight(size: int) -> int:
+def _eight(size: int, _: int) -> int:
     return FULL * size if size < SMALL else size + FULL * -(-size // BLOCK_8)
 
 
-def _four(size: int) -> int:
+def _four(size: int, width: int) -> int:
     if size < SMALL or size % BLOCK_4:
-        return FULL * size
+        return width * size
     return size // 2 + FULL * (size // BLOCK_4) + MAP_4

@@ -7,8 +7,10 @@ from typing import Self
 
 from autotune.predict.calibration import Corrector, Interval, Prior
 from autotune.predict.memory import (
+    Kept,
     MemoryParts,
     Passes,
+    fullest,
     kept_bytes,
     memory_parts,
     passes,
@@ -76,10 +78,14 @@ class Prediction:
         peak_host_bytes: Of host memory beside it.
         step_seconds: Of an optimizer step.
         probability_fits: That the peak keeps to a budget; None without one.
+<<<<<<< HEAD
         phase: When the peak is: forward, backward or step.
         peak_errors: How the logarithm of the peak may be off before any trial, for causes that
             configs share: one standard deviation of each.
         step_errors: The same of the step.
+=======
+        phases: Bytes at the fullest of forward, backward and step, before any trial corrects them.
+>>>>>>> estimate
     """
 
     config: TrainingConfig
@@ -88,9 +94,18 @@ class Prediction:
     peak_host_bytes: int
     step_seconds: Interval
     probability_fits: float | None
+<<<<<<< HEAD
     phase: str
     peak_errors: tuple[float, ...]
     step_errors: tuple[float, ...]
+=======
+    phases: dict[str, float]
+
+    @property
+    def phase(self) -> str:
+        """When the peak is."""
+        return fullest(self.phases)
+>>>>>>> estimate
 
 
 class Predictor:
@@ -126,6 +141,11 @@ class Predictor:
         """Return what configs will take."""
         return [self._predicted(config, memory_budget_bytes) for config in configs]
 
+    def kept(self, config: TrainingConfig) -> Kept:
+        """Return what a process keeps under a config, and where."""
+        job, graph = self._job, self._graph(config)
+        return kept_bytes(graph, config, device_kind=job.device_kind, num_ranks=job.num_ranks)
+
     def _predicted(self, config: TrainingConfig, budget: int | None) -> Prediction:
         memory, step = self._parts(config)
         features, timed = _peak_features(config, memory), _time_features(config, step)
@@ -141,15 +161,19 @@ class Predictor:
             peak_host_bytes=self._trace.host_bytes + memory.host,
             step_seconds=time.corrected(step.total, timed),
             probability_fits=fits,
+<<<<<<< HEAD
             phase=memory.phase,
             peak_errors=PEAK_PRIOR.errors(features),
             step_errors=TIME_PRIOR.errors(timed),
+=======
+            phases=memory.phases,
+>>>>>>> estimate
         )
 
     def _parts(self, config: TrainingConfig) -> tuple[MemoryParts, StepParts]:
         job, graph = self._job, self._graph(config)
         found = self._found(graph, config)
-        kept = kept_bytes(graph, config, device_kind=job.device_kind, num_ranks=job.num_ranks)
+        kept = self.kept(config)
         step = step_parts(
             graph,
             config,

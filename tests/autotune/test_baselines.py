@@ -1,4 +1,4 @@
-from autotune.baselines import first_configs
+from autotune.baselines import first_configs, most_aggressive
 from search_spaces import DeviceFacts, SearchSpace, TrainingConfig, load_space
 
 CONFIGS = load_space("default", global_batch_size=8).configs(DeviceFacts())
@@ -39,3 +39,25 @@ def test_a_space_of_one_config_has_one_first_config():
 def test_todays_config_may_lie_outside_the_space():
     outside = TrainingConfig(micro_batch_size=3)
     assert first_configs(CONFIGS, outside)[0] == outside
+
+
+class Hopeless:
+    """Holds one config for too large."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def is_hopeless(self, config):
+        return config == self._config
+
+
+def test_the_most_aggressive_is_left_out_where_it_surely_does_not_fit():
+    safest, boldest = first_configs(CONFIGS, None)
+    assert most_aggressive(CONFIGS) == boldest
+    assert first_configs(CONFIGS, None, Hopeless(boldest)) == [safest]
+    assert first_configs(CONFIGS, TODAY, Hopeless(safest)) == [TODAY, safest, boldest]
+
+
+def test_todays_config_is_tried_whatever_is_predicted_of_it():
+    _, boldest = first_configs(CONFIGS, None)
+    assert first_configs(CONFIGS, boldest, Hopeless(boldest))[0] == boldest

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.baselines import most_aggressive
 from autotune.events import TrialTold
 from autotune.predict.calibration import Interval
 from autotune.predict.predictor import Prediction
@@ -47,9 +48,7 @@ class Scripted:
             peak_host_bytes=0,
             step_seconds=Interval(low=0.9 * step, mean=step, high=1.1 * step),
             probability_fits=min(1.0, budget / peak / 2),
-            phase="backward",
-            peak_errors=(),
-            step_errors=(),
+            phases={"backward": peak},
         )
 
 
@@ -159,3 +158,12 @@ def test_a_trial_that_can_no_longer_matter_ends_early_and_is_told_so(url, worker
     assert limits
     assert min(limits) > simulated.step_seconds(fastest.config)
     assert not fastest.measurement.timing.is_beaten
+
+
+def test_the_most_aggressive_config_comes_first_unless_it_has_no_chance(url, workers, tmp_path):
+    boldest = most_aggressive(SPACE.configs(record().device_facts))
+    _, hopeful = told(url, workers, Scripted(), trials=4)
+    other = f"sqlite:///{tmp_path}/other.db"
+    _, hopeless = told(other, workers, Scripted(lambda config: 60.0), trials=4)
+    assert boldest in {trial.config for trial in hopeful[:2]}
+    assert boldest not in {trial.config for trial in hopeless[:2]}

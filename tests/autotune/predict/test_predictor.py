@@ -7,17 +7,14 @@ import uuid
 from dataclasses import replace
 
 import pytest
-import torch
 
 from autotune.predict.predictor import Job, Predictor
 from autotune.predict.speed import USUAL_GPU, speed_of
 from search_spaces import SearchSpace, TrainingConfig
+from tests.autotune.predict.traces import HOST_BYTES, traced
 from tests.trials.model_configs import written
 from trials.host import TrialHost
 from trials.spec import TimingPolicy, TrialSpec
-from trials.trace_facts import WorkloadTrace
-from trials.tracing import trace_graph
-from trials.workload import load_workload
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft's import
 MIB = 2**20
@@ -31,13 +28,6 @@ SPACE = SearchSpace.of(
     },
     global_batch_size=8,
 )
-
-
-def traced(reference, *knobs):
-    configs = [TrainingConfig.from_mapping({"checkpoint_interval": 1, **k}) for k in knobs]
-    workload = load_workload(reference)
-    graphs = tuple(trace_graph(workload, config, torch.device("cpu")) for config in configs)
-    return WorkloadTrace(graphs=graphs, host_bytes=300 * MIB, seconds=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +111,27 @@ def test_what_is_offloaded_from_a_gpu_is_on_the_host(trace):
         )
         assert away.memory["optimizer_state"] == 0
         moved = here.memory["optimizer_state"] + copies * here.memory["gradients"]
-        assert away.peak_host_bytes - here.peak_host_bytes == pytest.approx(moved, rel=0.001)
+        assert away.peak_host_bytes - HOST_BYTES == pytest.approx(moved, rel=0.001)
+
+
+def test_a_gpus_host_holds_the_model_while_it_is_built_unless_more_is_offloaded_to_it(trace):
+    whole = 4 * sum(size * count for size, count in trace.graphs[0].trained)
+    here = predicted(trace, "cuda", micro_batch_size=4)
+    assert here.peak_host_bytes - HOST_BYTES == whole
+    assert predicted(trace, micro_batch_size=4).peak_host_bytes == HOST_BYTES
+    packed = predicted(trace, "cuda", micro_batch_size=4, lora_rank=4, weight_bits=4)
+    assert packed.peak_host_bytes == HOST_BYTES
+    knobs = {"zero_stage": 3, "offload_target": "cpu"}  # weights, copies, state, gradients: 20
+    alone, shared = (predicted(trace, "cuda", ranks, **knobs) for ranks in (1, 8))
+    assert alone.peak_host_bytes - HOST_BYTES == pytest.approx(5 * whole, rel=0.001)
+    assert shared.peak_host_bytes - HOST_BYTES == whole
+
+
+def test_the_peak_is_that_of_the_fullest_phase(trace):
+    found = predicted(trace, micro_batch_size=8)
+    assert set(found.phases) == {"forward", "backward", "step"}
+    assert found.phases[found.phase] == max(found.phases.values())
+    assert found.peak_device_bytes.mean == pytest.approx(found.phases[found.phase])
 
 
 def test_activations_on_the_host_leave_the_gpu(trace):

@@ -1,0 +1,1 @@
+"""``estimate`` held against figures that others published."""
