@@ -3,13 +3,17 @@ import json
 import os
 
 import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from search_spaces import TrainingConfig
 from search_spaces.deepspeed_document import deepspeed_document
 from trials import verifying
 from trials.errors import SpecError
+from trials.handed import LossModel
 from trials.measurement import Outcome
 from trials.spec import SWAP_FOLDER, Task, Through, TrialSpec
+from trials.warm_up import TinyWorkload
 from trials.zero import missing_offload
 
 CONFIG = TrainingConfig().with_knobs(
@@ -146,6 +150,16 @@ def test_what_a_file_has_no_key_for_is_done_by_the_script(through, target, knobs
     fields = {"config": config, "workload": "byte-gpt"}
     found, reference = (completed(through(each, **fields)) for each in (target, Through.TRIAL))
     assert found.verification.losses == pytest.approx(reference.verification.losses, rel=1e-4)
+
+
+@pytest.mark.parametrize("place", ["none", "cpu"])
+def test_activations_go_where_the_config_has_them(place):
+    model = LossModel(TinyWorkload())
+    model.follow(CONFIG.with_knobs({"activation_offload": place}), torch.device("cpu"))
+    kept = []  # by these hooks, which the model's own are before
+    with saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda kept: kept):
+        model(torch.ones(2, 64))
+    assert bool(kept) == (place == "none")
 
 
 @pytest.mark.parametrize(
