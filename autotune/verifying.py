@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from autotune.errors import NoMeasurementsError, NothingFitsError, SettingsError
 from autotune.exports import Handover, export_bundle
+from autotune.exports.base import scripts_own
 from autotune.front import recommend
 from autotune.records import MeasurementKey, StudyRecord, TrialRecord
 from autotune.session import require_same
@@ -19,14 +20,21 @@ from autotune.store.sql import SqlStore
 from autotune.verdicts import NEWEST, Verdict, judge
 from autotune.workers import Workers
 from autotune.workplace import opened_workers, run_one
-from search_spaces import stable_hash
+from search_spaces import TrainingConfig, stable_hash
 from trials.command_line import is_command
 from trials.measurement import Measurement, Outcome
-from trials.spec import Task, Through, TrialSpec
+from trials.spec import SWAP_FOLDER, Task, Through, TrialSpec
 
 STEPS = 10
 MAX_TRIES = 3
 TARGETS = tuple(through for through in Through if through != Through.TRIAL)
+FILES = {
+    Through.TRANSFORMERS: "transformers.json",
+    Through.ACCELERATE: "accelerate.yaml",
+    Through.DEEPSPEED: "deepspeed.json",
+    Through.LIGHTNING: "lightning.yaml",
+}
+"""What each reads, of the export of its name; plain PyTorch takes our own document."""
 Tell = Callable[[TrialRecord, Verdict], None]
 
 
@@ -168,21 +176,38 @@ def _export(trial: TrialRecord, record: StudyRecord, through: Through) -> dict[s
     handover = Handover(trial=trial, study=record, now=datetime.now(UTC), steps=STEPS)
     own = export_bundle(handover, form="json", pair=None, to=None).text
     files = {"config.json": json.dumps(json.loads(own))}
-    if through in (Through.TRANSFORMERS, Through.ACCELERATE):
-        if trial.config.zero_stage:
-            raise SettingsError(
-                f"zero_stage={trial.config.zero_stage}: verify trains in one process and starts "
-                f"no {through} launcher; verify another trial, or launch the exported file itself"
-            )
-        suffix = "json" if through == Through.TRANSFORMERS else "yaml"
+    if through in FILES:
+        _require_expressible(trial.config, through)
         text = export_bundle(handover, form=str(through), pair=None, to=None).text
-        files[f"{through}.{suffix}"] = text
+        files[FILES[through]] = text
     return files
 
 
+def _require_expressible(config: TrainingConfig, through: Through) -> None:
+    """Refuse what a file leaves to a launcher, or to a script that only the user has.
+
+    Raises:
+        SettingsError: The config has it; the message names the knob.
+    """
+    if config.zero_stage and through in (Through.TRANSFORMERS, Through.ACCELERATE):
+        way = "use --through deepspeed" if config.is_zero else "launch the exported file itself"
+        raise SettingsError(
+            f"zero_stage={config.zero_stage}: verify trains in one process and starts no "
+            f"{through} launcher; verify another trial, or {way}"
+        )
+    own = scripts_own(config)
+    if own:
+        raise SettingsError(
+            f"{', '.join(own)}: a file for {through} has no key for it, and your own script must "
+            "do it; verify another trial, or run that script with the exported file for a few "
+            "steps"
+        )
+
+
 def _spec(record: StudyRecord, trial: TrialRecord, through: Through, target: Through) -> TrialSpec:
+    """Return a run; a file that has state go to disk has it go to the run's own folder."""
     spec = record.spec
-    return TrialSpec(
+    run = TrialSpec(
         workload=spec.workload,
         config=trial.config,
         task=Task.VERIFY,
@@ -193,9 +218,11 @@ def _spec(record: StudyRecord, trial: TrialRecord, through: Through, target: Thr
         deadline_seconds=spec.deadline_seconds,
         timing=spec.timing,
         through=through,
-        handed=_export(trial, record, target),
         handed_steps=STEPS,
     )
+    if run.swaps_to_disk:
+        record = replace(record, spec=replace(spec, nvme_path=SWAP_FOLDER))
+    return replace(run, handed=_export(trial, record, target))
 
 
 def _key(record: StudyRecord, trial: TrialRecord, through: Through) -> MeasurementKey:

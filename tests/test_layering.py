@@ -11,7 +11,8 @@ TRIALS_WITH_TORCH = {
     f"trials/{name}.py"
     for name in (
         *("adapters", "applying", "blocks", "byte_gpt", "checkpointing", "contract", "deepseek"),
-        *("engines", "handed", "through_torch", "through_transformers", "through_trial"),
+        *("engines", "handed", "through_deepspeed", "through_lightning", "through_torch"),
+        *("through_transformers", "through_trial"),
         *("verifying",),
         *("description", "evaluation", "fake_ledger", "fsdp", "huggingface", "language"),
         *("low_bit", "memory", "optimizers", "pretrained", "profiling", "ranks", "rehearsal"),
@@ -24,6 +25,7 @@ DOORS = {
     "transformers": {
         *("trials/pretrained.py", "trials/deepseek.py", "trials/through_transformers.py"),
     },
+    "lightning": {"trials/through_lightning.py"},
     "accelerate": {"trials/through_accelerate.py"},
     "huggingface_hub": {"trials/pretrained.py", "trials/deepseek.py"},
     "sklearn": set(),

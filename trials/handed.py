@@ -6,6 +6,7 @@ What a target must do is ``Target``; the modules ``trials.through_*`` are those.
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 
-from search_spaces import TrainingConfig
+from search_spaces import ActivationOffload, TrainingConfig
 from trials.checkpointing import checkpoint_blocks
 from trials.contract import checked_quality
+from trials.engines import set_matmul_precision
+from trials.spec import SWAP_FOLDER
 from trials.timing import StepReading
 from trials.training import synchronise
 from trials.workload import Batch, Workload
@@ -35,14 +39,26 @@ class LossModel(nn.Module):
         super().__init__()
         self.workload = workload
         self.trained = workload.build()
+        self._is_offloaded = self._is_pinned = False
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the mean loss over a micro-batch's trained units."""
-        return self.workload.loss(self.trained, batch) / self.workload.count(batch)
+        with self._saved_elsewhere():
+            return self.workload.loss(self.trained, batch) / self.workload.count(batch)
+
+    def follow(self, config: TrainingConfig, device: torch.device) -> None:
+        """Do what launchers' files have no key for, and leave to the script."""
+        set_matmul_precision(config)
+        self.recompute(config.checkpoint_interval, config.checkpoint_deepest)
+        self._is_offloaded = config.activation_offload == ActivationOffload.CPU
+        self._is_pinned = device.type == "cuda"
 
     def recompute(self, interval: int, deepest: int = 0) -> None:
         """Recompute every Nth block."""
         checkpoint_blocks(self.workload.blocks(self.trained), interval, deepest)
+
+    def _saved_elsewhere(self) -> AbstractContextManager[object]:
+        return save_on_cpu(pin_memory=self._is_pinned) if self._is_offloaded else nullcontext()
 
 
 @dataclass(slots=True)
@@ -56,7 +72,9 @@ class Handed:
         folder: Of the files, and of the checkpoint.
         steps: Optimizer steps to take, ``WARM_UP_STEPS`` included.
         seed: Of the data order.
+        nvme_folder: For the files of an offload to disk.
         readings: One per step taken.
+        num_micro_batches: Trained on so far.
         quality: What the one evaluation said.
         checkpoint_bytes: Size of what the one save wrote.
     """
@@ -67,7 +85,9 @@ class Handed:
     folder: Path
     steps: int
     seed: int = 0
+    nvme_folder: Path | None = None
     readings: list[StepReading] = field(default_factory=list)
+    num_micro_batches: int = 0
     quality: float | None = None
     checkpoint_bytes: int = 0
     _waited: float = 0.0
@@ -105,6 +125,7 @@ class Handed:
         units = self.workload.count(batch)
         self._loss += loss * units
         self._units += units
+        self.num_micro_batches += 1
 
     def stepped(self, *, is_skipped: bool = False) -> None:
         """Take note of the end of an optimizer step."""
@@ -136,6 +157,7 @@ class Handed:
     def place(self, files: Mapping[str, str]) -> None:
         """Write the files that were handed over; those that name another one find it there."""
         for name, text in files.items():
+            text = text.replace(f'"{SWAP_FOLDER}"', f'"{self.nvme_folder}"')
             for other in files:
                 text = text.replace(f'"{other}"', f'"{self.folder / other}"')
                 text = text.replace(f": {other}\n", f": {self.folder / other}\n")

@@ -12,6 +12,8 @@ from trials.errors import SpecError
 
 PROTOCOL_VERSION = 2
 """Counts changes to how a trial measures; measurements of another version are not comparable."""
+SWAP_FOLDER = "autotune-swap-folder"
+"""Stands in a handed file for the run's own folder on the disk that state is offloaded to."""
 
 
 class Task(StrEnum):
@@ -42,6 +44,8 @@ class Through(StrEnum):
     TORCH = "torch"
     TRANSFORMERS = "transformers"
     ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+    LIGHTNING = "lightning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ def train(handed: Handed) -> None:
     config = handed.config
     accelerator: Any = Accelerator(gradient_accumulation_steps=config.accumulation_steps)
     model = LossModel(handed.workload).to(handed.device)
-    model.recompute(config.checkpoint_interval, config.checkpoint_deepest)
+    model.follow(config, handed.device)
     rate = handed.workload.learning_rate
     optimizer = build_optimizer(model.parameters(), config, handed.device, rate)
     model, optimizer = accelerator.prepare(model, optimizer)

@@ -8,7 +8,7 @@ from trials.training import begin_training, train_step
 
 def train(handed: Handed) -> None:
     """See Target."""
-    state = begin_training(handed.workload, handed.config, handed.device)
+    state = begin_training(handed.workload, handed.config, handed.device, handed.nvme_folder)
     window, batches = handed.config.accumulation_steps, handed.batches()
     for _ in range(handed.steps):
         batch_window = [next(batches) for _ in range(window)]

@@ -12,7 +12,7 @@ from trials.memory import MemoryMeter, meter_for
 from trials.outcomes import Evidence, failed, from_exception
 from trials.ranks import Ranks, join_ranks
 from trials.references import source_file
-from trials.spec import Task, TrialSpec
+from trials.spec import Task, Through, TrialSpec
 from trials.warm_up import warm_up_process
 
 
@@ -50,7 +50,8 @@ class Trial:
         """Join the trial's other processes; DeepSpeed asks for a group even of one."""
         spec = self.spec
         count = 1 if spec.rendezvous is None else spec.num_ranks
-        if count > 1 or spec.config.zero_stage > 0:
+        is_deepspeed = spec.config.zero_stage > 0 or spec.through == Through.DEEPSPEED
+        if count > 1 or is_deepspeed:
             self.ranks = join_ranks(
                 spec.rank, count, self.device, spec.rendezvous, spec.deadline_seconds
             )

@@ -19,12 +19,19 @@ from trials.timing import timing_of
 from trials.trial import Trial
 from trials.warm_up import TinyWorkload
 from trials.workload import Workload, load_workload
+from trials.zero import missing_zero
 
-PACKAGES = {Through.TRANSFORMERS: "transformers", Through.ACCELERATE: "accelerate"}
+PACKAGES = {
+    Through.TRANSFORMERS: "transformers",
+    Through.ACCELERATE: "accelerate",
+    Through.LIGHTNING: "lightning",
+}
 
 
-def missing_target(through: Through) -> str | None:
+def missing_target(through: Through, device_kind: str = "cpu") -> str | None:
     """Return why a program cannot be trained through here; None if it can."""
+    if through == Through.DEEPSPEED:
+        return missing_zero(device_kind, f"--through {through}")
     package = PACKAGES.get(through)
     if package is None or importlib.util.find_spec(package) is not None:
         return None
@@ -35,7 +42,7 @@ def verify(trial: Trial) -> Measurement:
     """Take a few steps through a target, evaluate once and save once; see ``Task.VERIFY``."""
     spec = trial.spec
     assert spec.through is not None
-    missing = missing_target(spec.through)
+    missing = missing_target(spec.through, spec.device_kind)
     if missing is not None:
         raise TrialSetupError(missing)
     target: Target = importlib.import_module(f"trials.through_{spec.through}").train
@@ -59,6 +66,7 @@ def verify(trial: Trial) -> Measurement:
         raise DeviceMemoryError(
             f"the peak of {meter.peak_bytes()} bytes is over the budget of {budget} bytes"
         )
+    verification = _verification(handed, spec)
     return Measurement(
         outcome=Outcome.COMPLETED,
         memory=memory,
@@ -68,7 +76,7 @@ def verify(trial: Trial) -> Measurement:
             samples_per_step=spec.config.effective_batch_size(),
             warm_up_seconds=max(0.0, seconds - sum(r.seconds for r in handed.readings)),
         ),
-        verification=_verification(handed, spec),
+        verification=verification,
     )
 
 
@@ -83,6 +91,7 @@ def _handed(trial: Trial, workload: Workload, folder: Path) -> Handed:
         folder=folder,
         steps=spec.handed_steps,
         seed=spec.seed,
+        nvme_folder=spec.nvme_folder,
     )
     handed.place(spec.handed)
     return handed
@@ -90,10 +99,12 @@ def _handed(trial: Trial, workload: Workload, folder: Path) -> Handed:
 
 def _verification(handed: Handed, spec: TrialSpec) -> Verification:
     losses = tuple(reading.loss for reading in handed.readings)
-    if len(losses) != spec.handed_steps:
+    expected = spec.handed_steps * spec.config.accumulation_steps
+    if (len(losses), handed.num_micro_batches) != (spec.handed_steps, expected):
         raise TrialSetupError(
-            f"{spec.through} took {len(losses)} optimizer steps of {spec.handed_steps}: it reads "
-            "another accumulation or batch from the file"
+            f"{spec.through} took {len(losses)} optimizer steps of {spec.handed_steps} and "
+            f"{handed.num_micro_batches} micro-batches of {expected}: it reads another "
+            "accumulation or batch from the file"
         )
     if not all(map(math.isfinite, losses)):
         raise DivergedError(f"the losses are {losses}")

@@ -21,7 +21,11 @@ from torch import Tensor, is_tensor, nn
 from torch.utils.cpp_extension import _get_build_directory
 
 from search_spaces import OffloadTarget, TrainingConfig, too_much_for_disk
-from search_spaces.deepspeed_document import deepspeed_document, steps_8bit_on_the_cpu
+from search_spaces.deepspeed_document import (
+    DeepSpeedDocument,
+    deepspeed_document,
+    steps_8bit_on_the_cpu,
+)
 from trials.engines import Engine
 from trials.errors import TrialSetupError, WorkloadError
 from trials.measurement import Place
@@ -65,34 +69,17 @@ class ZeroEngine(Engine):
         """
         super().__init__(config, device)
         self._swap_folder = nvme_folder
-        missing = missing_offload(config.offload_target) or missing_zero(device.type)
-        if missing is not None:
-            raise TrialSetupError(missing)
         sizes = [parameter.numel() for parameter in model.parameters()]
-        if config.offload_target == OffloadTarget.NVME:
-            _prepare_swap_folder(nvme_folder, sum(sizes))
-        _choose_accelerator(device.type)
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        is_offloaded = config.offload_target != OffloadTarget.NONE
-        own = None
-        if not is_offloaded or steps_8bit_on_the_cpu(config):
-            own = build_optimizer(trained, config, device, learning_rate)
-        _load_operators()
-        import deepspeed
-
-        self._engine, self._optimizer, _, _ = deepspeed.initialize(
-            model=model,
-            optimizer=own,
-            model_parameters=trained if own is None else None,
-            config=deepspeed_document(
-                config,
-                largest_parameter=max(sizes),
-                num_parameters=sum(sizes),
-                learning_rate=learning_rate,
-                nvme_path=None if nvme_folder is None else str(nvme_folder),
-                is_pinned=device.type == "cuda",
-            ),
-            dist_init_required=False,
+        document = deepspeed_document(
+            config,
+            largest_parameter=max(sizes),
+            num_parameters=sum(sizes),
+            learning_rate=learning_rate,
+            nvme_path=None if nvme_folder is None else str(nvme_folder),
+            is_pinned=device.type == "cuda",
+        )
+        self._engine, self._optimizer = start_deepspeed(
+            model, config, device, learning_rate, document=document, nvme_folder=nvme_folder
         )
         self.model = self._engine
 
@@ -159,6 +146,62 @@ class ZeroEngine(Engine):
         return [getattr(tensor, "ds_tensor", tensor) for tensor in super().parameter_tensors()]
 
 
+def start_deepspeed(
+    model: nn.Module,
+    config: TrainingConfig,
+    device: torch.device,
+    learning_rate: float,
+    *,
+    document: DeepSpeedDocument | Path,
+    nvme_folder: Path | None,
+) -> tuple[Any, Any]:
+    """Hand a model over to DeepSpeed; returns its engine and its optimizer.
+
+    The process is in a group already, even of one: see ``join_ranks``.
+
+    Args:
+        model: On its device; its parameters become DeepSpeed's.
+        config: Whose optimizer is built here, where DeepSpeed does not build its own.
+        device: Where.
+        learning_rate: As for AdamW.
+        document: What DeepSpeed is told, or the file that says it.
+        nvme_folder: Where the document has an offload to disk go; made if it is not there.
+
+    Raises:
+        TrialSetupError: DeepSpeed cannot be imported, or an operator is not built.
+        WorkloadError: There is no room on that disk.
+    """
+    missing = missing_offload(config.offload_target) or missing_zero(device.type)
+    if missing is not None:
+        raise TrialSetupError(missing)
+    if config.offload_target == OffloadTarget.NVME:
+        _prepare_swap_folder(nvme_folder, sum(each.numel() for each in model.parameters()))
+    _choose_accelerator(device.type)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    own = None
+    if config.offload_target == OffloadTarget.NONE or steps_8bit_on_the_cpu(config):
+        own = build_optimizer(trained, config, device, learning_rate)
+    _load_operators()
+    import deepspeed
+
+    engine, optimizer, _, _ = deepspeed.initialize(
+        model=model,
+        optimizer=own,
+        model_parameters=trained if own is None else None,
+        config=str(document) if isinstance(document, Path) else document,
+        dist_init_required=False,
+    )
+    return engine, optimizer
+
+
+def autocast_of(engine: Any) -> AbstractContextManager[None]:
+    """Return the precision under which an engine runs its model."""
+    from deepspeed.runtime.torch_autocast import autocast_if_enabled
+
+    found: AbstractContextManager[None] = autocast_if_enabled(engine)
+    return found
+
+
 def _prepare_swap_folder(folder: Path | None, num_parameters: int) -> None:
     """Make the folder that a trial swaps to.
 
@@ -192,13 +235,18 @@ def watch_disk(watched: Callable[[], AbstractContextManager[object]]) -> None:
     kind.wait = wait_watched
 
 
-def missing_zero(device_kind: str = "cpu") -> str | None:
-    """Return why DeepSpeed cannot train on a kind of device; None if it can. Imports nothing."""
+def missing_zero(device_kind: str = "cpu", what: str = "zero_stage") -> str | None:
+    """Return why DeepSpeed cannot train on a kind of device; None if it can. Imports nothing.
+
+    Args:
+        device_kind: ``cpu`` or ``cuda``.
+        what: Needs it, for people.
+    """
     if not _is_installed():
-        return "zero_stage needs deepspeed, which is not installed here; pip install deepspeed"
+        return f"{what} needs deepspeed, which is not installed here; pip install deepspeed"
     if device_kind == "cuda":
         return None
-    return _why_not_built(["deepspeed_shm_comm"], "zero_stage on a CPU")
+    return _why_not_built(["deepspeed_shm_comm"], f"{what} on a CPU")
 
 
 def missing_offload(target: OffloadTarget) -> str | None:

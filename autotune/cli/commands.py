@@ -263,7 +263,8 @@ def verify(
         typer.Option("--trial", help="This trial alone; else the best, then the next."),
     ] = None,
     through: Annotated[
-        str, typer.Option(help="Who trains: torch, transformers or accelerate.")
+        str,
+        typer.Option(help="Who: torch, transformers, accelerate, deepspeed or lightning."),
     ] = "torch",
     repeats: Annotated[int, typer.Option(min=1, help="Runs, each in a process of its own.")] = 5,
     store: opt.Store = None,

@@ -1,8 +1,14 @@
+import json
 from dataclasses import replace
 
 import pytest
 
-from autotune.errors import NoMeasurementsError, NothingFitsError, SettingsError
+from autotune.errors import (
+    NoMeasurementsError,
+    NothingFitsError,
+    SettingsError,
+    UnsupportedExportError,
+)
 from autotune.records import Scores, TrialState
 from autotune.store.sql import SqlStore
 from autotune.verifying import Request, verdicts_of, verify_on
@@ -16,7 +22,7 @@ from tests.factories import (
     make_study_record,
     make_trial,
 )
-from trials.spec import Through
+from trials.spec import SWAP_FOLDER, Through
 
 RECORD = make_study_record(facts=make_facts(learning_rate=1e-3))
 BEST, NEXT = make_config(), make_config(checkpoint_interval=1)
@@ -85,20 +91,59 @@ def test_a_trial_by_number_stands_or_falls_alone(store):
         verify_on(store, RECORD, Scripted(), request(number=7), lambda *_: None)
 
 
-def test_the_files_that_a_program_reads_go_with_it(store):
+@pytest.mark.parametrize(
+    ("through", "name", "text"),
+    [
+        (Through.TRANSFORMERS, "transformers.json", '"max_steps": 10'),
+        (Through.DEEPSPEED, "deepspeed.json", '"train_micro_batch_size_per_gpu": 4'),
+        (Through.LIGHTNING, "lightning.yaml", "max_steps: 10"),
+    ],
+)
+def test_the_files_that_a_program_reads_go_with_it(store, through, name, text):
     workers = Scripted()
-    verify_on(
-        store, RECORD, workers, request(number=1, through=Through.TRANSFORMERS), lambda *_: None
-    )
-    assert set(workers.specs[-1].handed) == {"config.json", "transformers.json"}
-    assert '"max_steps": 10' in workers.specs[-1].handed["transformers.json"]
+    verify_on(store, RECORD, workers, request(number=1, through=through), lambda *_: None)
+    assert set(workers.specs[-1].handed) == {"config.json", name}
+    assert text in workers.specs[-1].handed[name]
 
 
-def test_what_needs_a_launcher_is_refused(store):
-    config = make_config(zero_stage=2)
+def add_trial(store, **knobs):
+    config = make_config(**knobs)
     trial = make_trial(2, config=config, state=TrialState.LEASED)
     store.open_trial(trial)
     store.record_measurement(trial, make_key(config=config), None, make_measurement())
     store.tell_trial(trial, Scores(), 0.0)
-    with pytest.raises(SettingsError, match="zero_stage=2: verify trains in one process"):
-        verify_on(store, RECORD, Scripted(), request(number=2, through=Through.ACCELERATE), print)
+
+
+FSDP = {"zero_stage": 3, "sharding": "fsdp"}
+ADAPTERS = {"lora_rank": 8}
+
+
+@pytest.mark.parametrize(
+    ("through", "knobs", "words"),
+    [
+        (Through.ACCELERATE, {"zero_stage": 2}, "one process .* or use --through deepspeed"),
+        (Through.ACCELERATE, FSDP, "one process .* or launch the exported file itself"),
+        (Through.DEEPSPEED, FSDP, "sharding=fsdp is PyTorch's fully_shard"),
+        (Through.DEEPSPEED, ADAPTERS, "lora_rank=8: a file for deepspeed has no key for it"),
+        (Through.LIGHTNING, ADAPTERS, "lora_rank=8: a file for lightning has no key for it"),
+        (Through.LIGHTNING, {"zero_stage": 2}, "zero_stage=2 with sharding=deepspeed: Lightning"),
+    ],
+)
+def test_what_a_file_does_not_say_is_refused_before_any_run(store, through, knobs, words):
+    add_trial(store, **knobs)
+    workers = Scripted()
+    with pytest.raises((SettingsError, UnsupportedExportError), match=words):
+        verify_on(store, RECORD, workers, request(number=2, through=through), lambda *_: None)
+    assert workers.specs == []
+
+
+def test_state_on_disk_goes_to_the_folder_of_the_run(store):
+    add_trial(store, zero_stage=3, offload_target="nvme")
+    on_disk = replace(RECORD, spec=replace(RECORD.spec, nvme_path="/mnt/fast"))
+    workers = Scripted()
+    verify_on(
+        store, on_disk, workers, request(number=2, through=Through.DEEPSPEED), lambda *_: None
+    )
+    zero = json.loads(workers.specs[-1].handed["deepspeed.json"])["zero_optimization"]
+    assert zero["offload_optimizer"]["nvme_path"] == SWAP_FOLDER
+    assert workers.specs[-1].nvme_path == "/mnt/fast"
