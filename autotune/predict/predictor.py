@@ -78,14 +78,10 @@ class Prediction:
         peak_host_bytes: Of host memory beside it.
         step_seconds: Of an optimizer step.
         probability_fits: That the peak keeps to a budget; None without one.
-<<<<<<< HEAD
-        phase: When the peak is: forward, backward or step.
+        phases: Bytes at the fullest of forward, backward and step, before any trial corrects them.
         peak_errors: How the logarithm of the peak may be off before any trial, for causes that
             configs share: one standard deviation of each.
         step_errors: The same of the step.
-=======
-        phases: Bytes at the fullest of forward, backward and step, before any trial corrects them.
->>>>>>> estimate
     """
 
     config: TrainingConfig
@@ -94,18 +90,14 @@ class Prediction:
     peak_host_bytes: int
     step_seconds: Interval
     probability_fits: float | None
-<<<<<<< HEAD
-    phase: str
+    phases: dict[str, float]
     peak_errors: tuple[float, ...]
     step_errors: tuple[float, ...]
-=======
-    phases: dict[str, float]
 
     @property
     def phase(self) -> str:
         """When the peak is."""
         return fullest(self.phases)
->>>>>>> estimate
 
 
 class Predictor:
@@ -161,13 +153,9 @@ class Predictor:
             peak_host_bytes=self._trace.host_bytes + memory.host,
             step_seconds=time.corrected(step.total, timed),
             probability_fits=fits,
-<<<<<<< HEAD
-            phase=memory.phase,
+            phases=memory.phases,
             peak_errors=PEAK_PRIOR.errors(features),
             step_errors=TIME_PRIOR.errors(timed),
-=======
-            phases=memory.phases,
->>>>>>> estimate
         )
 
     def _parts(self, config: TrainingConfig) -> tuple[MemoryParts, StepParts]:

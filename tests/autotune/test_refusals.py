@@ -49,6 +49,8 @@ class Scripted:
             step_seconds=Interval(low=0.9 * step, mean=step, high=1.1 * step),
             probability_fits=min(1.0, budget / peak / 2),
             phases={"backward": peak},
+            peak_errors=(),
+            step_errors=(),
         )
 
 
