@@ -56,10 +56,8 @@ def _put_off(
 ) -> str:
     """Return which of the first configs is not tried first, and why; empty if none is."""
     config = most_aggressive(configs)
-    is_put_off = forecast is not None and forecast.is_hopeless(config)
-    if not is_put_off or config in first_configs(configs, record.spec.baseline, forecast):
+    if forecast is None or config in first_configs(configs, record.spec.baseline, forecast):
         return ""
-    assert forecast is not None
     needs, budget = forecast.expected_bytes(config), record.spec.memory_budget_bytes
     return (
         f"the most aggressive config is not tried first: {config} is predicted to take "

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 from autotune.records import StudyRecord, StudyState, TrialRecord
 from autotune.summary import short_reason
@@ -81,6 +81,24 @@ class Recorded:
     num_new: int
     num_changed: int
     num_same: int
+
+    @classmethod
+    def of(cls, place: str, done: Sequence["Done"]) -> Self:
+        """Return a count of what was done with each trial."""
+        return cls(
+            place=place,
+            num_new=done.count(Done.NEW),
+            num_changed=done.count(Done.CHANGED),
+            num_same=done.count(Done.SAME),
+        )
+
+
+class Done(StrEnum):
+    """What was done with a run."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    SAME = "same"
 
 
 class Tracker(Protocol):

@@ -13,7 +13,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from autotune.errors import TrackingError
-from autotune.tracking.base import Recorded, Standing, TrackedRun, TrackedStudy, Tracker
+from autotune.tracking.base import Done, Recorded, Standing, TrackedRun, TrackedStudy, Tracker
 
 EXPERIMENT = "autotune"
 """Unless ``MLFLOW_EXPERIMENT_NAME`` names another."""
@@ -58,12 +58,8 @@ class _Mlflow:
             parent, _ = self._put(experiment, study, study.run, known, {})
             below = {MLFLOW_PARENT_RUN_ID: parent}
             done = [self._put(experiment, study, t, known, below)[1] for t in study.trials]
-        return Recorded(
-            place=f"{_shown(self._client.tracking_uri)}, experiment {_experiment_name()!r}",
-            num_new=done.count("new"),
-            num_changed=done.count("changed"),
-            num_same=done.count("same"),
-        )
+        place = f"{_shown(self._client.tracking_uri)}, experiment {_experiment_name()!r}"
+        return Recorded.of(place, done)
 
     def _experiment(self) -> str:
         name = _experiment_name()
@@ -93,7 +89,7 @@ class _Mlflow:
         wanted: TrackedRun,
         known: dict[str, Run],
         tags: dict[str, str],
-    ) -> tuple[str, str]:
+    ) -> tuple[str, Done]:
         """Make a run what it should be, and return its id in MLflow and what was done."""
         tags = {**wanted.tags, **tags, RUN_ID: wanted.id, STUDY_ID: study.run.id}
         found = known.get(wanted.id)
@@ -110,7 +106,8 @@ class _Mlflow:
                 status=STATUS[wanted.standing],
                 end_time=study.begun_ms + int(wanted.seconds * 1000),
             )
-        return run.info.run_id, "new" if found is None else "changed" if is_changed else "same"
+        done = Done.NEW if found is None else Done.CHANGED if is_changed else Done.SAME
+        return run.info.run_id, done
 
     def _bring_up_to_date(self, run: Run, wanted: TrackedRun, tags: dict[str, str]) -> bool:
         """Write what a run has otherwise or not at all, and return whether there was any."""

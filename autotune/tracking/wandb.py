@@ -15,7 +15,7 @@ import wandb
 from wandb.errors import Error as WandbError
 
 from autotune.errors import SettingsError, TrackingError
-from autotune.tracking.base import Recorded, Standing, TrackedRun, TrackedStudy, Tracker
+from autotune.tracking.base import Done, Recorded, Standing, TrackedRun, TrackedStudy, Tracker
 
 PROJECT = "autotune"
 """Unless ``WANDB_PROJECT`` names another."""
@@ -36,10 +36,10 @@ def open_tracker(folder: Path | None) -> Tracker:
     mode = os.environ["WANDB_MODE"]
     if mode not in ("online", "offline", "shared"):
         raise SettingsError(f"WANDB_MODE={mode} writes nothing; leave it out, or set it to online")
-    home = folder or Path(os.environ.get("WANDB_DIR", "."))
+    home = (folder or Path(os.environ.get("WANDB_DIR", "."))).expanduser().absolute()
     with _faults():
         home.mkdir(parents=True, exist_ok=True)
-    return _Wandb(home.expanduser().absolute(), cast(Mode, mode))
+    return _Wandb(home, cast(Mode, mode))
 
 
 class _Wandb:
@@ -55,23 +55,18 @@ class _Wandb:
         A run that changed is written anew under its id: syncing it brings the older one up to
         date.
         """
-        done: list[str] = []
+        done: list[Done] = []
         with _faults():
             for run in study.trials:
                 content = json.dumps(asdict(run), indent=2)
                 before = self._newest_content(run.id)
-                if before != content:
-                    self._write(study, run, content)
-                done.append(
-                    "new" if before is None else "changed" if before != content else "same"
-                )
+                if before == content:
+                    done.append(Done.SAME)
+                    continue
+                self._write(study, run, content)
+                done.append(Done.NEW if before is None else Done.CHANGED)
             wandb.teardown()
-        return Recorded(
-            place=str(self._home / "wandb"),
-            num_new=done.count("new"),
-            num_changed=done.count("changed"),
-            num_same=done.count("same"),
-        )
+        return Recorded.of(str(self._home / "wandb"), done)
 
     def _newest_content(self, run_id: str) -> str | None:
         """Return what a run here was last made from; their folders' names begin with the time."""

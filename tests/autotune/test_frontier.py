@@ -1,5 +1,6 @@
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -119,6 +120,27 @@ def test_what_measurements_contradict_loses_its_say():
     assert belief.weight > 0.5
     belief.expect([0, 6, 12, 19], [4.0, 2.7, 1.4, 0.0])
     assert belief.weight < 0.01
+
+
+def test_what_puts_one_prediction_off_puts_off_those_of_the_same_cause():
+    features = np.array([[0.0], [0.0], [1.0], [1.0]])
+    cause = np.array([[0.0], [1.0], [0.0], [1.0]])
+    usual = Usual(bias=0.01, error=0.05, noise=0.02)
+    belief = Belief(features, Guess(np.zeros(4), cause), usual)
+    assert belief.expect([], []).widths[0, 3] > 1.0 > belief.expect([], []).widths[0, 2]
+    expected = belief.expect([0, 1], [0.0, 0.8]).mean
+    assert expected[3] > 0.6 and abs(expected[2]) < 0.1
+
+
+def test_the_sampler_takes_the_causes_from_the_priors():
+    known = [
+        replace(prior, peak_errors=(0.1, place / 100), step_errors=(place / 50,))
+        for place, prior in enumerate(priors())
+    ]
+    sampler, places = make(known), np.arange(len(CONFIGS))
+    peak, time = sampler._peak._places[0].causes, sampler._beliefs[0]._places[0].causes
+    assert peak.shape[1] == 3 and np.allclose(peak[:, 2], places / 100)
+    assert time.shape[1] == 2 and np.allclose(time[:, 1], places / 50)
 
 
 def test_the_same_seed_tries_the_same():

@@ -197,6 +197,16 @@ def test_wandb_leaves_a_run_that_is_there_and_writes_a_changed_one_anew(store, t
     assert run.run_id in before and summary["cost_usd_per_million_samples"] == 7.0
 
 
+def test_wandb_keeps_runs_where_its_own_variable_says(store, tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_DIR", "~/kept")
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["track", "study", "--to", "wandb"]) == 0
+    assert len(runs_of_wandb(tmp_path / "kept")) == 2
+    assert not (tmp_path / "~").exists()
+
+
 @pytest.mark.parametrize(
     ("to", "package"), [("mlflow", "mlflow-skinny"), ("wandb", "wandb")], ids=str
 )

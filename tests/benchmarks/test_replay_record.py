@@ -58,6 +58,13 @@ def test_a_killed_recording_goes_on_and_ends_as_a_table(host, log_path, tmp_path
     assert {entry.outcome for entry in large} == {Outcome.OUT_OF_MEMORY}
     assert all(0 < entry.constraints["memory"] < 2 for entry in large)
     assert found.header.noise["runs"] >= 12
+    for entry in found.entries:
+        assert len(entry.prior.peak_errors) == 4 and len(entry.prior.step_errors) == 5
+        if entry.outcome == Outcome.COMPLETED:
+            runs = [r for job, r in log.by_job.items() if job.config == entry.config]
+            steps = [second for run in runs for second in run.measurement.timing.step_seconds]
+            assert len(steps) >= 6
+            assert entry.step_seconds.mean == pytest.approx(min(steps), rel=1e-5)
 
 
 def test_a_log_of_another_recipe_is_refused(host, log_path):

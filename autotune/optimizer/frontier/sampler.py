@@ -299,13 +299,11 @@ def _column(priors: Sequence[ConfigPrior] | None, name: str) -> Array | None:
 
 
 def _guess(mean: Array | None, priors: Sequence[ConfigPrior] | None, errors: str) -> Guess | None:
-    """Return predictions with the errors that they share; none where any has none."""
+    """Return predictions with the errors that they share."""
     if mean is None:
         return None
-    rows = [getattr(prior, errors) for prior in priors or ()]
-    width = min((len(row) for row in rows), default=0)
-    known = np.array([row[:width] for row in rows], dtype=float).reshape(len(rows), width)
-    return Guess(mean, known if len(rows) else np.zeros((len(mean), 0)))
+    rows = [getattr(prior, errors) for prior in priors] if priors else [()] * len(mean)
+    return Guess(mean, np.array(rows, dtype=float))
 
 
 def _by_class(features: Array, classes: Sequence[Hashable]) -> Array:

@@ -55,6 +55,14 @@ def test_a_larger_micro_batch_takes_more(trace):
         assert peaks == sorted(peaks) and peaks[-1] > 2 * peaks[0]
 
 
+def test_a_prediction_says_for_what_causes_it_may_be_off(trace):
+    full, half = predicted(trace), predicted(trace, amp_dtype="bf16", checkpoint_interval=1)
+    assert (full.step_errors[0], full.step_errors[1], full.step_errors[4]) == (0.8, 0.0, 0.0)
+    assert (half.step_errors[0], half.step_errors[1], half.step_errors[4]) == (0.8, 0.8, 0.2)
+    assert full.peak_errors[2] == 0.0 < half.peak_errors[2] < 0.1
+    assert full.peak_errors[3] == 0.0 < predicted(trace, zero_stage=2).peak_errors[3]
+
+
 def test_each_technique_takes_less_of_what_it_is_for(trace):
     plain = predicted(trace, micro_batch_size=16)
     fewer = predicted(trace, micro_batch_size=16, checkpoint_interval=1)
