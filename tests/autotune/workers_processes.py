@@ -6,6 +6,7 @@ Each takes what it is to do, ``local`` or ``ray``, and arguments, and prints a w
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from trials.spec import TrialSpec
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 180.0
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
 def spec(what: str, **fields: object) -> TrialSpec:
@@ -89,8 +91,9 @@ def in_terminal(*arguments: str) -> list:
                     time.sleep(0.01)
         os.close(ours)
         assert process.wait(PATIENCE_SECONDS) == 0, printed.decode()
-    # Ray colours what it says of its own in a terminal, and may end with that.
-    return json.loads([line for line in printed.splitlines() if line.startswith(b"[")][-1])
+    # Ray colours what it says of its own in a terminal, and its codes may touch the driver's line.
+    lines = _COLOUR.sub(b"", printed).splitlines()
+    return json.loads([line for line in lines if line.startswith(b"[")][-1])
 
 
 def _take_terminal() -> None:
