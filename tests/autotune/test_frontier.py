@@ -8,6 +8,7 @@ import pytest
 
 from autotune.optimizer.frontier import sampler as frontier_sampler
 from autotune.optimizer.frontier.beliefs import Belief, Guess, Usual
+from autotune.optimizer.frontier.choice import Outlook, best_choice
 from autotune.optimizer.frontier.gain import hypervolume, improvement, is_beaten
 from autotune.optimizer.frontier.prior import ConfigPrior, Target
 from autotune.optimizer.frontier.sampler import FrontierSampler
@@ -107,6 +108,33 @@ def test_a_prior_turned_round_costs_a_bounded_number_of_trials():
 def test_a_good_prior_avoids_what_does_not_fit():
     tried = run(begin(make(priors())), 15)
     assert sum(truth(config)[0] > BUDGET for config in tried) <= 1
+
+
+@pytest.mark.parametrize(("overruns", "row"), [(0, 2), (1, 1), (2, 0), (9, 0)])
+def test_each_trial_that_ran_out_of_memory_makes_it_more_careful(overruns, row):
+    losses = np.array([[3.0, 3.0], [2.0, 2.0], [1.0, 1.0], [0.0, 0.0]])
+    outlook = Outlook(
+        draws=losses[None],
+        means=losses,
+        fits=np.array([0.99, 0.9, 0.7, 0.5]),
+        seconds=None,
+        is_open=np.ones(4, dtype=bool),
+        overruns=overruns,
+    )
+    assert best_choice(outlook, np.array([[4.0, 4.0]]), []).row == row
+
+
+@pytest.mark.parametrize(("notes", "overruns"), [({}, 1), ({"source": "predicted"}, 0)])
+def test_only_what_really_ran_out_of_memory_makes_it_more_careful(notes, overruns):
+    study = begin(make(priors()))
+    trial = study.ask(fixed_distributions=knob_distributions(CONFIGS))
+    for name, value in notes.items():
+        trial.set_user_attr(name, value)
+    trial.set_constraint("memory", 0.5)
+    study.tell(trial, [1.0, 1.5 * BUDGET])
+    blank = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
+    seen = study.sampler._seen(study, blank)
+    assert (seen.num_overruns, len(seen.overran)) == (overruns, 1)
 
 
 def test_what_measurements_contradict_loses_its_say():

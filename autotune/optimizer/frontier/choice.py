@@ -17,9 +17,11 @@ CAUTION = 2.0
 """Power of the probability of fitting."""
 THRIFT = 0.2
 """Power of a trial's time: 1 would count seconds alone, 0 trials alone."""
-LEADING = 0.6
+LEADING = 2.0
 """What a relative gain in the first objective counts for, beside that in hypervolume."""
-LIKELY = 0.8
+LIKELY = (0.6, 0.85, 0.95)
+"""Least probability of fitting of what is tried: before any trial ran out of memory, after one,
+after more. Those that did say that the probabilities promise too much."""
 
 
 class Outlook(NamedTuple):
@@ -31,6 +33,7 @@ class Outlook(NamedTuple):
         fits: Probability to keep to the memory budget: (configs,).
         seconds: Expected of a trial: (configs,), or None if unknown.
         is_open: Whether a config may be asked: (configs,).
+        overruns: Trials that ran out of memory so far.
     """
 
     draws: Array
@@ -38,6 +41,12 @@ class Outlook(NamedTuple):
     fits: Array
     seconds: Array | None
     is_open: NDArray[np.bool_]
+    overruns: int
+
+    @property
+    def is_likely(self) -> NDArray[np.bool_]:
+        """Whether a config is likely enough to fit to be tried: (configs,)."""
+        return self.fits >= LIKELY[min(self.overruns, len(LIKELY) - 1)]
 
 
 class Choice(NamedTuple):
@@ -66,7 +75,7 @@ def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choic
         front: Objectives of what was measured and fits: (trials, objectives).
         running: Rows of the trials under way: they count as what is expected of them.
     """
-    expected = [row for row in running if outlook.fits[row] >= LIKELY]
+    expected = [row for row in running if outlook.is_likely[row]]
     have = np.concatenate([front, outlook.means[expected]])
     low, scale = _range(outlook, have)
     reference = np.full(len(low), 1 + MARGIN)
@@ -79,12 +88,12 @@ def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choic
     present = hypervolume(scaled, reference)
     best = min([float(reference[0]), *scaled[:, 0]])
     leads = np.maximum(best - draws[:, :, 0], 0.0).mean(axis=0)
-    fits = outlook.fits[open_rows]
+    fits, is_likely = outlook.fits[open_rows], outlook.is_likely[open_rows]
     worth = (gains + LEADING * leads) * fits**CAUTION
     if outlook.seconds is not None:
         worth = worth / outlook.seconds[open_rows] ** THRIFT
-    if (fits >= LIKELY).any():
-        worth = np.where(fits >= LIKELY, worth, worth * 1e-3)
+    if is_likely.any():
+        worth = np.where(is_likely, worth, worth * 1e-3)
     place = int(worth.argmax())
     if worth[place] <= 0:
         place = int((fits - 1e-3 * draws.mean(axis=(0, 2))).argmax())
@@ -101,8 +110,7 @@ def best_choice(outlook: Outlook, front: Array, running: Sequence[int]) -> Choic
 
 def _range(outlook: Outlook, have: Array) -> tuple[Array, Array]:
     """Return where the front begins and how far it goes, by measurements and expectations."""
-    likely = outlook.is_open & (outlook.fits >= LIKELY)
-    points = np.concatenate([have, outlook.means[likely]])
+    points = np.concatenate([have, outlook.means[outlook.is_open & outlook.is_likely]])
     if len(points) == 0:
         points = outlook.means
     front = points[~is_beaten(points)]

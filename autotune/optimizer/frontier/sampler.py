@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.optimizer.frontier.beliefs import Belief, Expectation, Guess, Usual
 from autotune.optimizer.frontier.choice import Choice, Outlook, best_choice
 from autotune.optimizer.frontier.prior import ConfigPrior, Target
+from autotune.records import Source
 from search_spaces import TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -32,13 +33,17 @@ Array = NDArray[np.float64]
 
 
 class _Seen(NamedTuple):
-    """What a study has: completed rows with losses, rows with a peak, broken and running rows."""
+    """What a study has: completed rows with losses, rows with a peak, broken and running rows.
+
+    And how many of those that did not fit really ran.
+    """
 
     completed: dict[int, tuple[float, ...]]
     peaks: dict[int, float]
     overran: frozenset[int]
     broken: frozenset[int]
     running: frozenset[int]
+    num_overruns: int
 
 
 class FrontierSampler(BaseSampler):
@@ -190,6 +195,7 @@ class FrontierSampler(BaseSampler):
             fits=fits,
             seconds=None if self._seconds is None else np.exp(self._seconds),
             is_open=is_open,
+            overruns=seen.num_overruns,
         )
         front = np.array(list(seen.completed.values()), dtype=float).reshape(-1, len(expected))
         return best_choice(outlook, self._in_units(front), sorted(seen.running))
@@ -223,6 +229,7 @@ class FrontierSampler(BaseSampler):
         completed: dict[int, tuple[float, ...]] = {}
         peaks: dict[int, float] = {}
         overran, broken, running = set(), set(), set()
+        num_overruns = 0
         for other in study.get_trials(deepcopy=False):
             row = self._row(other)
             if row is None or other.number == trial.number:
@@ -238,13 +245,21 @@ class FrontierSampler(BaseSampler):
                     peaks[row] = self._peak_of(memory)
                 if memory is not None and memory > 0:
                     overran.add(row)
+                    num_overruns += other.user_attrs.get("source") != Source.PREDICTED
                 else:
                     told = zip(self._objectives, other.values, strict=True)
                     completed[row] = tuple(_loss(target, value) for target, value in told)
             else:
                 broken.add(row)
         self._read_peaks(completed, peaks)
-        return _Seen(completed, peaks, frozenset(overran), frozenset(broken), frozenset(running))
+        return _Seen(
+            completed,
+            peaks,
+            frozenset(overran),
+            frozenset(broken),
+            frozenset(running),
+            num_overruns,
+        )
 
     def _read_peaks(
         self, completed: dict[int, tuple[float, ...]], peaks: dict[int, float]
